@@ -10,6 +10,7 @@
     habit    what many do: the posterior probability looked at after every round
     bias     estimates after stopping, and with attempts shared among questions by their outcomes
     luck     equal models whose attempts of a trial share luck: told apart, and called settled
+    methods  other ways to find the best, on the same attempts at equal error; see stopping.py
     share    what sharing attempts among questions saves
     time     a look: one round added to 20 models x 120 questions, and 80 rounds replayed
 
@@ -31,11 +32,12 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.adaptive.data import Outcomes, of_complete
 from bayes_at_n.pipeline.adaptive.luck import basis
 from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.planning import _run
-from benchmarks import common
+from benchmarks import common, stopping
 
 QUESTIONS, TRIALS, SEED = 30, 80, 20261122
 # Standard deviations, in logits, of what all models share of a question and what each has alone.
@@ -249,6 +251,41 @@ def bias(each: Any, runs: int) -> dict[str, Any]:
     return {"bias": rows}
 
 
+def methods(each: Any, runs: int) -> dict[str, Any]:
+    """Other ways to find the best of twenty, on the same attempts, at equal error."""
+    made: dict[str, Any] = {}
+    for spread in ("contest", "mixed"):
+        ahead, tied = (
+            stopping.attempts(*_world(accuracies, spread, max(runs // 50, 20)))
+            for accuracies in (ACCURACIES, (0.82, 0.82, *ACCURACIES[2:]))
+        )
+        made[spread] = stopping.compare(ahead, tied)
+        _tell_methods(f"Best of twenty, {spread}, {len(ahead.truth)} runs", made[spread])
+    return {"methods": made}
+
+
+def _world(accuracies: Any, spread: str, runs: int) -> tuple[Any, Any]:
+    """Outcomes (5 R, K, M, N) of five sets of questions, and true means (5 R, K)."""
+    rng = np.random.default_rng(SEED)
+    p = np.repeat([truth(accuracies, spread, n) for n in range(5)], runs, axis=0)
+    return rng.random((*p.shape, TRIALS)) < p[..., None], p.mean(axis=-1)
+
+
+def replayed(folder: str, runs: int) -> None:
+    """The same in other orders of the trials of complete runs, whose best is that of all trials."""
+    codes = of_complete([folder]).codes
+    orders = np.random.default_rng(SEED).permuted(np.repeat(codes[None], runs, 0), axis=3)
+    mean = np.repeat(codes.mean(axis=(1, 2))[None], runs, axis=0)
+    rows = stopping.compare(stopping.attempts(orders, mean), None)
+    _tell_methods(f"{folder}, {runs} orders", rows)
+
+
+def _tell_methods(title: str, rows: Any) -> None:
+    names = ["", "attempts %", "wrong %", "undecided %", "wrong % of a tie", "at equal error %"]
+    cells = [[row[0], *(_short(c) for c in row[1:])] for row in rows]
+    common.table(f"{title}: attempts in % of all", names[: len(rows[0])], cells)
+
+
 def luck(each: Any, runs: int) -> dict[str, Any]:
     """Two equal models whose attempts of a trial share luck: told apart, and called settled."""
     rows = []
@@ -281,10 +318,10 @@ def unlucky(task: tuple[Any, float, int], runs: int = 500) -> Any:
             batch.add(codes[..., n] * live.astype(float), live)
         told.append((batch.best >= 0, batch.rounds[:, 0]))
     (apart, spent), (by_round, _) = told
-    sound = [
-        basis(codes[i, ..., : spent[i]], np.full(2, spent[i]), "independent", None).sound
-        for i in np.flatnonzero(apart)
-    ]
+    sound = []
+    for i in np.flatnonzero(apart):
+        known = Outcomes(["a", "b"], codes[i, ..., : spent[i]], spent[[i, i]], "independent", [])
+        sound.append(basis(known, spent[[i, i]], None).sound)
     value = scoring.inflation(codes[:100]).value.mean()
     return [value, apart.mean(), np.sum(sound) / runs, by_round.mean()]
 
@@ -346,7 +383,7 @@ def _short(cell: Any) -> Any:
 
 PARTS = {
     **{"equal": equal, "pairs": pairs, "many": many, "habit": habit},
-    **{"bias": bias, "luck": luck, "share": share, "time": timing},
+    **{"bias": bias, "luck": luck, "methods": methods, "share": share, "time": timing},
 }
 
 
@@ -356,7 +393,10 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
     parser.add_argument("--runs", type=int, default=10_000, metavar="R", help="default %(default)s")
     parser.add_argument("--processes", type=int, default=1, metavar="P", help="default %(default)s")
+    parser.add_argument("--replay", metavar="FOLDER", help="of `methods`: complete runs")
     args = parser.parse_args()
+    if args.replay:
+        return replayed(args.replay, max(args.runs // 50, 20))
     unknown = set(args.parts) - set(PARTS)
     if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")

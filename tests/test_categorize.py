@@ -112,7 +112,7 @@ def test_every_rubric_gets_a_table(tmp_path: Path, capsys: Capsys) -> None:
     assert set(limits(run)["rubrics"]) == set(NAMES) and not limits(run)["left_out"]
     assert set(record["thresholds"]["values"]) == set(THRESHOLDS)
     said = capsys.readouterr()
-    assert f"thresholds (this run alone, {M * N} attempts, of 20" in said.out
+    assert f"thresholds (this run alone, {M * N} attempts, 20" in said.out
     assert f"categorize: {M * N} attempts, 12 rubrics" in said.err
     rows = signals.read(run).to_pylist()
     shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in rows)
@@ -227,7 +227,7 @@ def test_a_hole_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
         (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml"),
         (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: .*the rubric: must"),
         (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: .*categories\.1\.when.*`correkt`"),
-        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two of the name exact"),
+        (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two rubrics have the name exact"),
         (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: .*1.weight"),
         (["rubric.weights.no=[0,1]"], "rubric.weights.no.*concis"),
         (["thresholds.file={tmp}/none.json"], "none.json"),

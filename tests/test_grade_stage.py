@@ -148,7 +148,7 @@ def test_grader_exceptions(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.M
 
     monkeypatch.setattr(verifiers, "find", finding)
     monkeypatch.setattr(grading, "decide", deciding)
-    monkeypatch.setattr(attempts, "_known", {})
+    monkeypatch.setattr(attempts, "_cache", {})
     assert main(["grade", str(run.path)]) == 0
     err = " ".join(capsys.readouterr().err.split())
     assert "failed on 2 attempts, first on q1 trial 2: RecursionError: too deep" in err

@@ -113,7 +113,7 @@ def test_a_sample_is_drawn_labelled_and_read_back(tmp_path: Path, capsys: Capsys
     drawn = path.read_text()
     later = again(run, "labels.sample=5")
     verify(later)  # as when `run` is continued
-    assert path.read_text() == drawn and "stays" in capsys.readouterr().err
+    assert path.read_text() == drawn and "is kept" in capsys.readouterr().err
     runfolder.save_config(later)
     assert load_folder(run.path, []).labels.sample is None  # it was asked once
     for row in rows:  # people find that the grader is wrong about all of q2 that it called wrong

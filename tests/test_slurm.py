@@ -171,7 +171,7 @@ def test_what_is_cancelled_stays_so_and_a_refusal_leaves_a_record(
     assert _submit(*settings, "cluster.cpu_jobs.partition=nowhere") == 2
     err = capsys.readouterr().err
     [(kind, array)] = _pointer(run).items()
-    assert kind == "generate" and f"going on: {array} (" in err
+    assert kind == "generate" and f"continue: {array} (" in err
     [record] = [
         told
         for path in (run / "_slurm").glob("*/submission.json")

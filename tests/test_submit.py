@@ -214,7 +214,7 @@ def test_a_race_is_an_array_of_settle(
     race += ["sampling.trials=20", "verifier=none", "cluster.workers=2", "cluster.gpus=2"]
     assert main(["submit", *race, "--dry-run"]) == 0
     out, err = capsys.readouterr()
-    assert "looks after 8, 16, 20 trials" in " ".join(err.split())
+    assert "looks after 3, 6, 10, 15, 20 trials" in " ".join(err.split())
     parts = out.split("# ---- ")[1:]
     kinds = [part.partition(".sbatch")[0].rpartition("/")[2] for part in parts]
     assert kinds == ["settle", "grade", "score", "report"]
@@ -298,7 +298,7 @@ def test_engines_fill_the_gpus_of_a_task(
             ["cluster.gpus=4", "verifier.engine.tensor_parallel_size=8"],
             "verifier.engine.tensor_parallel_size=8",
         ),
-        (["cluster.gpus=4", "verifier.engine.replicas=8"], "verifier.engine.replicas=8 take 8"),
+        (["cluster.gpus=4", "verifier.engine.replicas=8"], "verifier.engine.replicas=8 use 8"),
         (["cluster=default,h200-8"], "cluster: must be the same"),
         (["sampling.trials=range(0,5000)"], "1000 runs"),
         (["dataset=demo,demo"], "tag="),

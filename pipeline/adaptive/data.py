@@ -12,6 +12,7 @@ from bayes_at_n.pipeline.adaptive.plan import Contender
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare.claims import seeds_couple
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.differences import sampling_known
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
@@ -26,7 +27,7 @@ class Outcomes(NamedTuple):
     names: list[str]
     codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending
     tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
-    seeds: str  # independent; shared: by some attempts of a trial; or unknown
+    seeds: str  # independent; shared, which couples attempts of a trial; or unknown
     clusters: list[str]  # (M,) the same label for questions that were drawn together
 
 
@@ -59,12 +60,10 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
 
 
 def seeds_of(runs: Sequence[Run]) -> str:
-    """Say whether attempts of some run share seeds, which couples them; or nobody knows."""
-    if any(sampling_known(run) is False for run in runs):
-        return "unknown"
-    samplings = [run.cfg.sampling for run in runs]
-    shared = any(of.seeds == "shared" and of.seed is not None for of in samplings)
-    return "shared" if shared else "independent"
+    """Say whether attempts of some run share seeds that couple them; of records nobody knows."""
+    if any(seeds_couple(run) for run in runs):
+        return "shared"
+    return "independent" if all(sampling_known(run) for run in runs) else "unknown"
 
 
 def is_prepared(run: Run) -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import percent, plural
+from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.score import shown
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> 
     """Measure it, of outcomes and trials that counted (K,).
 
     All trials tell of luck, also those that did not count. The p of all models together is Fisher's
-    (1925), that of pairs Bonferroni's, and both of them count twice.
+    (1925), that of pairs Bonferroni's, and the smaller of the two counts twice.
     """
     codes = known.codes
     outcomes: Any = np.ma.array(codes, mask=codes < 0)  # type: ignore[no-untyped-call]
@@ -91,30 +91,22 @@ def _elsewhere(
 
 def sentence(basis: Basis, goal: "Goal") -> str:
     """Say whether attempts are independent, and what follows."""
-    values = [one.value for one in basis.models]
-    most = int(np.argmax(values))
-    one = basis.models[most]
-    of = (
-        f"{goal.names[most]}'s trials vary {one.value:.2f} times as much as of independent attempts"
+    k, most = max(enumerate(basis.models), key=lambda one: one[1].value)
+    text = (
+        f"trials of {goal.names[k]} vary {most.value:.2f} times as much as independent attempts"
+        f" would ({percent(goal.cfg.confidence)} interval {most.low:.2f} to {most.high:.2f})"
     )
-    text = f"{of} ({percent(goal.cfg.confidence)} interval {one.low:.2f} to {one.high:.2f}"
     if basis.pair and basis.of_pair:
-        first, second = (goal.names[k] for k in basis.pair)
-        text += f"; most of {plural(len(values), 'model')}), the difference {first} - {second}"
-        text += f" {basis.of_pair.value:.2f} times (of all pairs)"
-    else:
-        text += ")"
-    if basis.p < LEVEL:
-        text += f": attempts of a trial share luck (p = {basis.p:.2g})"
-    elif basis.seeds == "shared":
-        text += ": but attempts of a trial share a seed, and with it random numbers"
-    elif basis.seeds == "unknown":
-        return f"{text}. Nobody knows their seeds: that attempts are independent is assumed"
-    else:
-        return f"{text}: no sign that they share luck, and no two share a seed"
+        a, b = (goal.names[k] for k in basis.pair)
+        text += f", those of {a} - {b} {basis.of_pair.value:.2f} times"
+    if basis.sound and basis.seeds == "unknown":
+        return f"{text}; nobody knows their seeds, so that they are independent is assumed"
+    if basis.sound:
+        return f"{text}: no sign of shared luck"
+    why = "attempts of a trial share luck" if basis.p < LEVEL else "attempts of a trial share seeds"
     if goal.cfg.independent == "trials":
-        return f"{text}; independent=trials allows for that"
-    return f"{text}: so nothing is settled; independent=trials holds for whatever trials share"
+        return f"{text}: {why}, which independent=trials allows for"
+    return f"{text}: {why}, so nothing is settled; independent=trials holds nevertheless"
 
 
 def record(basis: Basis, goal: "Goal") -> dict[str, Any]:

@@ -172,7 +172,8 @@ def evidence(state: State, goal: Goal) -> Floats:
     own = np.eye(count, dtype=bool)
     pairs = np.where(own, -np.inf, known.log_e)
     if kind == "best":
-        decisive = known.log_out if goal.cfg.method == "anytime" else pairs[leader(state)]
+        raced = goal.cfg.method == "anytime" and count > 2  # against rivals
+        decisive = known.log_out if raced else pairs[leader(state)]
         return np.where(np.arange(count) == leader(state), np.nan, decisive)
     if kind == "top":
         beaten_by, beats = -np.sort(-pairs, axis=0), -np.sort(-pairs, axis=1)

@@ -1,1 +1,1 @@
-"""Runs on a Slurm cluster: one command that queues everything, and what became of its jobs."""
+"""Runs on a Slurm cluster: submission, and the state of its jobs."""

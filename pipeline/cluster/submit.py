@@ -1,9 +1,9 @@
-"""submit: one array of workers over any number of runs, and the jobs that follow it.
+"""submit: queue an array of workers for any number of runs, and the jobs that follow it.
 
-    runs/_slurm/20261121T220102-3f9a/     what was submitted: scripts, submission.json, output
+    runs/_slurm/20261121T220102-3f9a/     a submission: scripts, submission.json, output
     runs/aime25/qwen3-30b/_slurm/20261121T220102-3f9a.json      a run's pointer to it
 
-A submission goes into the folder that all its runs have in common; of a single run into its own.
+A submission goes to the common parent folder of its runs; with a single run, to its own folder.
 """
 
 import os
@@ -34,11 +34,15 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def submit(settings: list[str], dry_run: bool = False) -> None:
-    """Queue what is pending of runs on a Slurm cluster: generate, grade, verify, score, report.
+    """Queue the pending work of runs on Slurm: generate, grade, verify, score, report.
 
-    `settings`: as of `run`, several values making several runs; or run folders or folders of runs,
-    and what to change in them. `dry_run`: print the scripts and write nothing. Raises UserError: a
-    setting or a run cannot work, or Slurm refused; what was submitted before that is named.
+    Args:
+        settings: those of `run`, where several values make several runs; or run folders, or folders
+            of runs, with settings to change.
+        dry_run: print the scripts and write nothing.
+
+    Raises UserError: a setting or a run is not valid, or Slurm failed; jobs queued before are
+    listed.
     """
     queue([Run(cfg) for cfg in _configurations(settings)], settings, dry_run)
 
@@ -46,47 +50,49 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
 def queue(
     runs: list[Run], settings: list[str], dry_run: bool, race: Path | None = None, open_: int = 0
 ) -> None:
-    """Queue what is pending; of the `race` of a folder of `settle`, what its open models need.
+    """Queue the pending work of runs.
 
     Args:
-        runs: of a race the `open_` ones first, which are sampled until it is decided.
-        settings: as given, for the record.
+        runs: the runs; in a race the open ones first.
+        settings: as typed, for the record.
         dry_run: print the scripts and write nothing.
+        race: folder of `settle`, if its open models are to be sampled until it is decided.
+        open_: number of open runs of the race.
 
-    Raises UserError: as `submit`.
+    Raises UserError: see `submit`.
     """
     if not dry_run and shutil.which("sbatch") is None:
-        ask("sbatch")  # says so
+        ask("sbatch")  # raises with the remedy
     _check(runs)
-    used, found = estimate.cluster_hardware(runs[0].cfg.cluster), {}
+    hardware, estimates = estimate.cluster_hardware(runs[0].cfg.cluster), {}
     for run in runs:
         if dry_run or (race and (run.path / "questions.parquet").exists()):
             built = questions_table.build(run)
             runfolder.check_same(run, built.identity, raising=True)
             if dry_run:
-                found[str(run.path)] = estimate.estimate(run, built.rows(), used)
+                estimates[str(run.path)] = estimate.estimate(run, built.rows(), hardware)
         else:
             stage.prepare(run)
     submission = _planned(runs, race, open_)
     if not submission.kinds:
-        more = "another until= goes on" if race else "sampling.trials=N adds trials"
+        more = "another until= continues" if race else "sampling.trials=N adds trials"
         note(f"nothing to submit: {plural(len(runs), 'run')} complete ({more})")
         return
-    _name_earlier(runs)
+    _note_earlier_jobs(runs)
     if dry_run:
         _show_scripts(submission)
-        for line in estimate.summary(found, used):
+        for line in estimate.summary(estimates, hardware):
             results.print(line)
     else:
         _submit(submission, settings)
 
 
 def _configurations(settings: list[str]) -> list[RunConfig]:
-    """The configuration of every run that the settings name, with the engines of a task."""
+    """Return the configuration of every selected run, with the engines of a task."""
     folders, others = compose.folders_of(settings)
     [others] = compose.split(others, RunConfig)
     if folders:
-        cfgs = _of_folders(folders, others)
+        cfgs = _from_folders(folders, others)
     else:
         cfgs = [compose.load(combination) for combination in compose.expand(others)]
     for cfg in cfgs:
@@ -94,10 +100,10 @@ def _configurations(settings: list[str]) -> list[RunConfig]:
     return cfgs
 
 
-def _of_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
-    """Those of the runs in folders, with the settings that are given.
+def _from_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
+    """Return the configurations of the runs in folders, with changed settings.
 
-    Where one names another cluster, nothing of the earlier one remains.
+    A setting `cluster=NAME` replaces all cluster settings of a folder.
     """
     site = []
     if any(setting.startswith("cluster=") for setting in settings):
@@ -106,7 +112,7 @@ def _of_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
     cfgs = []
     for folder in map(Path, folders):
         if folder.name.startswith("_") and len(folders) > 1:
-            continue  # of runs/DATASET/*: what is made from runs
+            continue  # results, included by a shell's runs/DATASET/*
         for run in find.within(folder):
             cfgs.append(load_folder(run, others, "run prepare" if site else "submit"))
             if site:
@@ -115,74 +121,74 @@ def _of_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
 
 
 def place_engines(cfg: RunConfig, fixed: bool) -> None:
-    """As many engines as fill the GPUs of a task, unless the user said how many.
+    """Set `engine.replicas` to fill the GPUs of a task, unless it is `fixed` by the user.
 
-    Raises UserError: they do not fit.
+    Raises UserError: the engines do not match the GPUs.
     """
     engine, gpus = cfg.engine, cfg.cluster.gpus
     if engines.kind(engine.name).in_process:
-        raise UserError(f"{cfg.model.name}: a function runs in its own Python program, in no job")
+        raise UserError(f"{cfg.model.name}: a function runs in its Python program, not in jobs")
     size = engine.tensor_parallel_size
-    if not fixed:  # a number in a folder is that of another machine
+    if not fixed:  # a number stored in a folder is of another machine
         engine.replicas = AUTO
     if size != AUTO and gpus and not engines.kind(engine.name).served:
         used = scripts.replicas(cfg) * size
         if used > gpus or (used < gpus and not fixed):
             raise UserError(
                 f"cluster.gpus={gpus}: {cfg.model.name} with engine.tensor_parallel_size={size} and"
-                f" engine.replicas={scripts.replicas(cfg)} takes {used}; change one of the three"
+                f" engine.replicas={scripts.replicas(cfg)} uses {used}; change one of the three"
             )
     judge = cfg.verifier.engine
     size, used = judge.tensor_parallel_size, scripts.judging(cfg)
     if gpus and used > gpus and cfg.verifier.id is not None:
         raise UserError(
             f"cluster.gpus={gpus}: verifier.engine.tensor_parallel_size={size} and"
-            f" verifier.engine.replicas={judge.replicas} take {used}; change one of the three"
+            f" verifier.engine.replicas={judge.replicas} use {used}; change one of the three"
         )
 
 
 def _check(runs: list[Run]) -> None:
-    """Refuse what one submission cannot hold."""
+    """Raise UserError if runs cannot be in one submission."""
     for key in ("cluster", "stages"):
         if any(getattr(run.cfg, key) != getattr(runs[0].cfg, key) for run in runs):
             raise UserError(f"{key}: must be the same for all runs of one submission")
-    places = [*map(scripts.absolute, runs)]
-    if len({*places}) < len(places):
-        path = max(places, key=places.count)
-        raise UserError(f"{path}: two of these runs share this folder; tell them apart by tag=")
+    paths = [*map(scripts.absolute, runs)]
+    if len({*paths}) < len(paths):
+        path = max(paths, key=paths.count)
+        raise UserError(f"{path}: two of these runs share this folder; give one a tag=NAME")
 
 
 def _planned(runs: list[Run], race: Path | None = None, open_: int = 0) -> Submission:
-    """What is pending, and the name of the submission's folder."""
+    """Return the submission of what is pending, with the name of its folder."""
     pending = runs[:open_] if race else [run for run in runs if _is_pending(run)]
     unscored = [run for run in runs if run in pending or not _scored(run)]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    place = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
-    folder = place / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
-    return Submission(runs, pending, unscored, place / "_report", folder, race)
+    root = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
+    folder = root / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
+    return Submission(runs, pending, unscored, root / "_report", folder, race)
 
 
 def _is_pending(run: Run) -> bool:
-    """Whether `generate` has something to do."""
-    if not (run.path / "questions.parquet").exists():  # only without --dry-run it is there
+    """Return whether `generate` has something to do."""
+    if not (run.path / "questions.parquet").exists():  # possible with --dry-run only
         return True
-    raised = runfolder.raised(run, runfolder.identity(run.cfg))  # so only with --dry-run
+    raised = runfolder.raised(run, runfolder.identity(run.cfg))  # with --dry-run only
     return bool(raised or runfolder.pending(run) or runfolder.missing_prompt_logprobs(run))
 
 
 def _scored(run: Run) -> bool:
-    """Whether `score` has seen every attempt, its outcome decided by whom it is to be."""
+    """Return whether every attempt is scored, with outcomes by the present grader or verifier."""
     scores = runfolder.read_json(run.path / "scores.json")
     by = scores.get("judge", {}).get("by")
     return scores.get("attempts") == len(run.keys) and by == graded.judge_settings(run)
 
 
-def _name_earlier(runs: list[Run]) -> None:
-    """Say which jobs of earlier submissions are still there: no harm, but good to know."""
+def _note_earlier_jobs(runs: list[Run]) -> None:
+    """Print which jobs of earlier submissions still exist; they do no harm."""
     for path, queued in jobs.jobs_of([scripts.absolute(run) for run in runs]).items():
         ids = sorted({job.id.partition("_")[0] or job.state for job in queued})
         if ids:
-            note(f"{path}: jobs {', '.join(ids)} are still there; all workers share the work")
+            note(f"{path}: jobs {', '.join(ids)} still exist; all workers share the work")
 
 
 def _show_scripts(submission: Submission) -> None:
@@ -196,11 +202,11 @@ def _show_scripts(submission: Submission) -> None:
 
 
 def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str]:
-    """What submits a job after the latest of those before it, whose ids are given by kind."""
+    """Return the command that submits a job after the last of `ids`, the earlier jobs by kind."""
     command = ["sbatch", "--parsable", f"--chdir={submission.folder}"]
     if ids:
-        # Task by task where both are arrays over the same runs. The others find out themselves what
-        # they can do, so that one failing run, or a verifier, does not cancel the rest.
+        # Task by task if both are arrays over the same runs. Other jobs start in any case and do
+        # what they can, so that one failing run, or a verifier, does not cancel the rest.
         before, number = list(ids.items())[-1]
         by_task = kind in ("verify", "score") and before == "grade"
         command.append(f"--dependency={'aftercorr' if by_task else 'afterany'}:{number}")
@@ -208,7 +214,7 @@ def _command(submission: Submission, kind: str, ids: dict[str, str]) -> list[str
 
 
 def _submit(submission: Submission, settings: list[str]) -> None:
-    """Write the scripts and submit them one by one; what was submitted is always on record."""
+    """Write the scripts and submit them one by one; every submitted job is recorded."""
     record: dict[str, Any] = {
         "id": submission.folder.name,
         "arguments": settings,
@@ -229,7 +235,7 @@ def _submit(submission: Submission, settings: list[str]) -> None:
 
 
 def _queue(submission: Submission, record: dict[str, Any]) -> None:
-    """sbatch every script, each after the one before."""
+    """Submit every script, each to start after the one before."""
     for kind in submission.kinds:
         ids = {before: job["id"] for before, job in record["jobs"].items()}
         try:
@@ -238,7 +244,7 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
         except UserError as error:
             record["error"] = f"{kind}: {error}"
             numbers = " ".join(ids.values())
-            queued = f"queued before that and going on: {numbers} (scancel {numbers} ends them)"
+            queued = f"jobs queued before that continue: {numbers} (scancel {numbers} ends them)"
             raise UserError(
                 f"{error}; {queued if ids else 'nothing was queued'}. The same command submits what"
                 f" is pending; scripts are in {submission.folder}"
@@ -248,20 +254,20 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
 
 
 def _point(submission: Submission, record: dict[str, Any]) -> None:
-    """Leave in each run's folder where its jobs are."""
-    found: dict[Path, dict[str, Any]] = {run.path: {} for run in submission.runs}
+    """Write a pointer to the submission, with the ids of its jobs, to each run's folder."""
+    by_run: dict[Path, dict[str, Any]] = {run.path: {} for run in submission.runs}
     for kind, job in record["jobs"].items():
         groups = submission.groups(kind)
         for number, group in enumerate(groups):
-            tasks = [*range(number, job["tasks"], len(groups))] or None  # None: it is no array
+            tasks = [*range(number, job["tasks"], len(groups))] or None  # None: no array
             for run in group:
-                found[run.path][kind] = {"id": job["id"], "tasks": tasks}
+                by_run[run.path][kind] = {"id": job["id"], "tasks": tasks}
     for run in submission.runs:
-        place, name = run.path / jobs.FOLDER, submission.folder.name
-        place.mkdir(exist_ok=True)
-        pointer = {"folder": str(submission.folder), "jobs": found[run.path]}
-        runfolder.write_json(place / f"{name}.json", pointer)
-        atomic.write_text(place / f"{name}.yaml", dump(run.cfg))
+        folder, name = run.path / jobs.FOLDER, submission.folder.name
+        folder.mkdir(exist_ok=True)
+        pointer = {"folder": str(submission.folder), "jobs": by_run[run.path]}
+        runfolder.write_json(folder / f"{name}.json", pointer)
+        atomic.write_text(folder / f"{name}.yaml", dump(run.cfg))
 
 
 def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
@@ -274,4 +280,4 @@ def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
     show(Table(f"submitted: {plural(len(submission.runs), 'run')}", heads, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")
-    note(f"where it stands: {PROGRAM} status RUN_FOLDER, or squeue --me")
+    note(f"progress: {PROGRAM} status RUN_FOLDER, or squeue --me")

@@ -11,7 +11,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.leaderboard import title
+from bayes_at_n.pipeline.compare.leaderboard import ranges, title
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.display.table import Column, Table
@@ -53,12 +53,15 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     caps = sorted({n for name in known for n in of_run.chosen(runs[name], requested, known[name])})
     rows, z = _rows(cohort, known, caps, cfg)
     s = cfg.scoring
-    rule = f"rank: by avg, {s.rule.replace('_', ' ')}, z = {s.z:g}, within a max_tokens"
-    notes = [*of_run.what(s), rule, *left_out]
+    rank = (
+        f"rank: ranks that a model may have within a max_tokens, {s.confidence:.0%} for all models"
+    )
+    notes = [*of_run.what(s), f"{rank} at once", *left_out]
     for name in known:
         notes += of_run.notes(name, known[name], caps)
     cap, *others = (replace(c, wide=c.key == "sigma") for c in of_run.COLUMNS)
-    columns = [cap, Column("model", "model", align="left"), Column("rank", "rank"), *others]
+    ranks = [Column("ranks", "rank"), Column("rank", "rank by avg", wide=True)]
+    columns = [cap, Column("model", "model", align="left"), *ranks, *others]
     made = {"caps": Table(title("scores by max_tokens", cohort), columns, rows, notes)}
     if len(known) > 1:
         made["swaps"] = _swaps(cohort, [*known], caps, z, cfg)
@@ -70,7 +73,6 @@ def _rows(
 ) -> tuple[list[dict[str, Any]], Floats]:
     """Make the rows of all limits, best first, and z of all pairs by limit, NaN where unknown."""
     s = cfg.scoring
-    how: Any = s.rule, s.z, s.method
     of_models = [
         of_run.points(cohort.outcomes[cohort.names.index(name)], lengths, caps, s)
         for name, lengths in known.items()
@@ -78,13 +80,14 @@ def _rows(
     z = np.full((len(caps), len(known), len(known)), np.nan)
     rows: list[dict[str, Any]] = []
     for i, points in enumerate(zip(*of_models, strict=True)):
-        of_cap = [{"model": m, "rank": None} | row for m, row in zip(known, points, strict=True)]
+        blank = {"ranks": None, "rank": None}
+        of_cap = [{"model": m, **blank, **row} for m, row in zip(known, points, strict=True)]
         if scored := [k for k, row in enumerate(of_cap) if "score" in row]:
             pairs = [(of_cap[k]["avg"], of_cap[k]["avg_sigma"]) for k in scored]
             avg, sigma = np.array(pairs).T
-            ranks = scoring.ranks_with_uncertainty(avg, sigma, *how)
-            for k, rank in zip(scored, ranks.tolist(), strict=True):
-                of_cap[k]["rank"] = rank
+            plain = scoring.ranks(avg, s.method).tolist()  # type: ignore[arg-type]
+            for k, may, rank in zip(scored, ranges(avg, sigma, s.confidence), plain, strict=True):
+                of_cap[k] |= {"ranks": may, "rank": rank}
             z[i][np.ix_(scored, scored)] = scoring.pairwise_z(avg, sigma)
         rows += sorted(of_cap, key=lambda row: -row.get("avg", -1.0))
     return rows, z
@@ -94,9 +97,9 @@ def _swaps(
     cohort: Cohort, names: Sequence[str], caps: Sequence[int], z: Floats, cfg: AnalysisConfig
 ) -> Table:
     """Tabulate each pair of models whose order changes with the limit: where, and how surely."""
-    rows = []
+    rows, limit = [], scoring.pairs_quantile(len(names), cfg.scoring.confidence)
     for a, b in itertools.combinations(range(len(names)), 2):
-        if (ends_of := swap(z[:, a, b], cfg.scoring.z)) is None:
+        if (ends_of := swap(z[:, a, b], limit)) is None:
             continue
         i, j, separated = ends_of
         below, above = (names[a], names[b]) if z[i, a, b] > 0 else (names[b], names[a])
@@ -106,7 +109,7 @@ def _swaps(
     rows.sort(key=lambda row: (not row["told_apart"], -min(row["z_from"], row["z_to"])))
     notes = [
         "the order of the two changes between these max_tokens; told apart: at both of them z is at"
-        f" least {cfg.scoring.z:g}, else the change is within what trials leave open",
+        f" least {limit:.2f}, for all pairs at once, else the change is what trials leave open",
     ]
     return Table(title("orders that max_tokens changes", cohort), _SWAPS, rows, notes)
 

@@ -21,7 +21,7 @@ from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
 
 SETTLED = 0.95  # confidence, at least, of what is called settled
-RACED = 200  # models, of so many all pairs are raced in a second
+RACED = 200  # models up to which all pairs are raced, which takes a second
 
 
 class Together(NamedTuple):
@@ -124,11 +124,11 @@ def _dependent(cohort: Cohort, order: Sequence[int], of_models: scoring.Inflatio
     p = np.concatenate([of_models.p * len(matrix), of_pairs.p * len(others)])
     if (sure := value[p < scoring.INFLATION_LEVEL]).size:
         return f"attempts of a trial share luck (variance × {sure.max():.1f})"
-    coupled = [member.name for member in cohort.runs() if _coupled(member.run)]
+    coupled = [member.name for member in cohort.runs() if seeds_couple(member.run)]
     return f"attempts of a trial share random numbers ({joined(coupled, 3)})" if coupled else None
 
 
-def _coupled(run: Run) -> bool:
+def seeds_couple(run: Run) -> bool:
     """Check whether attempts share seeds on transformers or on vLLM's Model Runner V1."""
     made = runfolder.read_json(run.manifest).get("generated", {}).get("engines", [])
     own = any(one.get("engine") == "transformers" or one.get("runner") == "V1" for one in made)

@@ -155,7 +155,8 @@ def rankings(cohorts: Sequence[Cohort], cfg: AnalysisConfig, stack: Cohort | Non
         parts.append((_POOLED, "all pooled", stack))
     for name, group, cohort in parts:
         scored = leaderboard.scores(cohort, cfg)
-        by_rule, ranges = leaderboard.ranks(scored, cfg), leaderboard.ranges(scored, cfg)
+        by_rule = leaderboard.ranks(scored, cfg)
+        ranges = leaderboard.ranges(*scored.avg[:2], cfg.scoring.confidence)
         for i in scored.order.tolist():
             row = rows.setdefault(cohort.names[i], {"model": cohort.names[i]})
             row[f"{name}_ranks"] = ranges[i]

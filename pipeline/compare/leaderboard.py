@@ -119,9 +119,9 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     return of_columns(title("leaderboard", cohort), best_first, _notes(cohort, cfg, scored))
 
 
-def ranges(scored: ModelScores, cfg: AnalysisConfig) -> list[str]:
+def ranges(avg: npt.ArrayLike, sigma: npt.ArrayLike, level: float) -> list[str]:
     """Write the ranks that each model may have, for all at once, as text: "1–3", or "4"; (L,)."""
-    low, high = scoring.rank_ranges(*scored.avg[:2], cfg.scoring.confidence)
+    low, high = scoring.rank_ranges(avg, sigma, level)
     return [str(a) if a == b else f"{a}–{b}" for a, b in zip(low, high, strict=True)]
 
 
@@ -131,7 +131,7 @@ def _together(cohort: Cohort, scored: ModelScores, cfg: AnalysisConfig) -> Colum
         return {}
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
     return {
-        Column("ranks", "rank"): ranges(scored, cfg),
+        Column("ranks", "rank"): ranges(*scored.avg[:2], cfg.scoring.confidence),
         Column("rank_low", "rank from", wide=True): whole.low,
         Column("rank_high", "rank to", wide=True): whole.high,
         Column("candidate", "may be the best", wide=True): whole.candidates,

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.compare import leaderboard
 from bayes_at_n.pipeline.compare.cohort import Cohort
@@ -28,7 +27,7 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     priors, z = dict[str, str](), normal_quantile(level)
     for cohort in cohorts:
         scored = leaderboard.scores(cohort, cfg)
-        ranges = leaderboard.ranges(scored, cfg) if len(cohort.names) > 1 else ["1"]
+        ranges = leaderboard.ranges(*scored.avg[:2], level)
         for i, model in enumerate(cohort.names):
             value, sigma, low, high = (float(of[i]) for of in scored.headline)
             keys = {
@@ -51,9 +50,9 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         row["_mean_avg_sigma"] = spread
     if len(whole) > 1:
         averages, sigmas = ([row[f"_mean_{key}"] for row in whole] for key in ("avg", "avg_sigma"))
-        ends = scoring.rank_ranges(averages, sigmas, level)
-        for row, low, high in zip(whole, *ends, strict=True):
-            row["_ranks"] = str(low) if low == high else f"{low}–{high}"
+        of_mean = leaderboard.ranges(averages, sigmas, level)
+        for row, may in zip(whole, of_mean, strict=True):
+            row["_ranks"] = may
     order = sorted(rows.values(), key=lambda row: -row.get("_mean_avg", -np.inf))
     metric, prior = named(priors)
     columns = [

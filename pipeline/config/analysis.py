@@ -68,7 +68,7 @@ METHODS = {name: method for names, method in _METHODS.items() for name in names.
 class RankingConfig:
     """Rankings by other methods."""
 
-    # Methods of scorio such as bradley_terry,rasch,borda, or all.
+    # methods of scorio such as bradley_terry,rasch,borda, or all
     methods: list[Annotated[str, one_of("all", *METHODS)]] = field(default_factory=list)
     replicates: Annotated[int, Field(ge=2, le=10**6)] | None = None  # bootstrap draws of trials
     seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None  # limit per method; compare: 60
@@ -88,17 +88,18 @@ Count = Annotated[int, Field(ge=2)]
 class StudyConfig:
     """Which studies to run, with which seed and how many replicates; null: the preset's."""
 
-    name: list[Annotated[str, one_of(*STUDIES, *EXTRA)]] = field(default_factory=list)  # studies
+    # studies to run
+    name: list[Annotated[str, one_of(*STUDIES, *EXTRA)]] = field(default_factory=list)
     preset: str = "paper"  # numbers of replicates, from configs/study: paper or quick
-    seed: Natural | None = None  # of all draws
-    matrices: Count | None = None  # outcome matrices of the study coins
-    tau_replicates: Count | None = None  # of the studies tau and coins
-    convergence_replicates: Count | None = None  # of the study convergence
-    subset_replicates: Count | None = None  # for subsets of models
-    coin_sets: Count | None = None  # reconstructed sets of the study coins
-    separation_sets: Count | None = None  # reconstructed sets of the study separation
-    separation_replicates: Count | None = None  # for each of its sets
-    prior_replicates: Count | None = None  # of the study priors
+    seed: Natural | None = None  # seed of all draws
+    matrices: Count | None = None  # outcome matrices in the study coins
+    tau_replicates: Count | None = None  # replicates in the studies tau and coins
+    convergence_replicates: Count | None = None  # replicates in the study convergence
+    subset_replicates: Count | None = None  # replicates for subsets of models
+    coin_sets: Count | None = None  # reconstructed sets in the study coins
+    separation_sets: Count | None = None  # reconstructed sets in the study separation
+    separation_replicates: Count | None = None  # replicates per set in the study separation
+    prior_replicates: Count | None = None  # replicates in the study priors
 
     def names(self) -> list[str]:
         """Return the selected studies in the order of STUDIES and EXTRA; by default STUDIES."""
@@ -109,7 +110,7 @@ class StudyConfig:
 class ReportConfig:
     """Contents of the report."""
 
-    title: str | None = None  # default: the names of the data sets
+    title: str | None = None  # title; default: the names of the data sets
     texts: bool = True  # include prompts and responses
     trials: Positive | None = None  # include texts of this many trials per question; null: all
     single: bool = False  # write one file of at most 10 MB, leaving out texts that do not fit
@@ -169,7 +170,7 @@ class EquivalenceConfig:
     """
 
     folders: list[str] = field(default_factory=list)  # run folders A and B
-    margin: Points = 1.0  # points of accuracy within which they are equivalent
+    margin: Points = 1.0  # points of accuracy within which runs are equivalent
     replay: Natural = 200  # attempts of A to score with B's engine; 0: load no engine
     out: Named | None = None  # folder of results
     trust: Trust = "false"  # use the engine settings of B's folder

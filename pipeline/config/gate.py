@@ -1,4 +1,4 @@
-"""The settings of a gate: what a new model must show on each data set before it goes out."""
+"""The settings of a gate: what a new model must achieve on each data set to be released."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,53 +16,53 @@ from bayes_at_n.pipeline.config.resources import BudgetConfig
 
 @dataclass
 class GateConfig:
-    """The policy that the second model is held to, and whether sampling goes on to decide it."""
+    """The policy for the second model, and whether to sample until it is decided."""
 
-    # A YAML file of what the second model must show: datasets: {aime25: {no_worse: 1}}.
+    # YAML file of what the second model must achieve, such as datasets: {aime25: {no_worse: 1}}
     policy: Named | None = None
     settle: bool = False  # sample until the policy is decided or the budget is spent
 
     def problems(self) -> Iterator[str]:
         if self.settle and self.policy is None:
-            yield "settle=true without gate=FILE: name the policy that is to be decided"
+            yield "settle=true: needs gate=FILE, the policy to decide"
 
 
 @dataclass
 class CompareConfig(AnalysisConfig):
-    """What is compared, and the gate that the second model must pass."""
+    """The models to compare, and the gate that the second one must pass."""
 
     gate: GateConfig = field(default_factory=GateConfig)
-    budget: BudgetConfig = field(default_factory=BudgetConfig)  # of settle=true, for all runs
+    budget: BudgetConfig = field(default_factory=BudgetConfig)  # for settle=true, over all runs
 
     def problems(self) -> Iterator[str]:
         if self.budget.given and not self.gate.settle:
-            yield "budget: of settle=true only; comparing samples nothing"
+            yield "budget: needs settle=true, because comparing does not sample"
 
 
 @dataclass
 class Requirement:
-    """What NEW must show on one data set, in points of accuracy: one of the two."""
+    """A requirement on NEW for one data set, in points of accuracy: one of the two."""
 
-    no_worse: Points | None = None  # NEW - BASE is above minus so many
-    better: Annotated[float, Field(ge=0, lt=100)] | None = None  # it is above so many
+    no_worse: Points | None = None  # NEW - BASE is above minus this
+    better: Annotated[float, Field(ge=0, lt=100)] | None = None  # NEW - BASE is above this
 
     def problems(self) -> Iterator[str]:
         if (self.no_worse is None) == (self.better is None):
-            yield "no_worse: write this or `better`, one of the two, in points"
+            yield "no_worse: set either this or `better`, in points"
 
     @property
     def bound(self) -> float:
-        """What NEW - BASE must exceed, as a share."""
+        """The bound that NEW - BASE must exceed, as a share."""
         return ((self.better or 0.0) - (self.no_worse or 0.0)) / 100
 
 
 @dataclass
 class Policy:
-    """Requirements by data set, and how surely all of them together are decided."""
+    """Requirements by data set, with the confidence of all of them together."""
 
-    datasets: dict[str, Any]  # of `Requirement`
+    datasets: dict[str, Any]  # `Requirement` by data set
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    trials: Positive = 80  # of a question and model, the most that settle=true samples
+    trials: Positive = 80  # limit per question and model with settle=true
 
 
 def load(path: str) -> Policy:
@@ -75,12 +75,12 @@ def load(path: str) -> Policy:
         values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
         if not isinstance(values, dict) or not isinstance(values.get("datasets"), dict):
             raise UserError("datasets: write datasets: {NAME: {no_worse: 1}}")
-        policy = validated(Policy, {str(name): of for name, of in values.items()})
-        for name, of in policy.datasets.items():
+        policy = validated(Policy, {str(name): value for name, value in values.items()})
+        for name, value in policy.datasets.items():
             key = f"datasets.{name}."
-            if not isinstance(of, dict):
-                raise UserError(f"{of}: write {{no_worse: POINTS}}")
-            policy.datasets[name] = validated(Requirement, {str(k): v for k, v in of.items()})
+            if not isinstance(value, dict):
+                raise UserError(f"{value}: write {{no_worse: POINTS}}")
+            policy.datasets[name] = validated(Requirement, {str(k): v for k, v in value.items()})
     except (OSError, ValueError, yaml.YAMLError, UserError) as error:
         raise UserError(f"gate={path}: {key}{one_line(error)}") from error
     return policy

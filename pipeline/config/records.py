@@ -47,17 +47,17 @@ Out = Annotated[Named, must("a folder, without a suffix", lambda v: not v.endswi
 
 @dataclass
 class ImportConfig:
-    """What to import, and what the source itself does not say."""
+    """What to import, and what its source does not state."""
 
     path: str | None = None  # file, folder, or hub id OWNER/NAME of a data set
     kind: Annotated[str, one_of("auto", *KINDS)] = "auto"  # kind of records; auto: detected
     revision: str | None = None  # commit, tag or branch of a hub id
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl
-    metric: str | None = None  # the value of a sample that is its outcome, in harness logs
-    filter: str | None = None  # for lm_eval: the filter whose samples count
+    metric: str | None = None  # for harness logs: the metric that is the outcome
+    filter: str | None = None  # for lm_eval: the filter whose samples are read
     rubric: str = "labels"  # name of the rubric, if outcomes are categories
-    category_names: list[str] = field(default_factory=list)  # of categories 0..C
-    # Weights of categories 0..C, by default 0, 1, ..., C.
+    category_names: list[str] = field(default_factory=list)  # names of categories 0..C
+    # weights of categories 0..C; default: 0, 1, ..., C
     category_weights: list[Annotated[float, Field(gt=-1e6, lt=1e6)]] = field(default_factory=list)
     tag: FolderName | None = None  # suffix of the run folders
 
@@ -88,7 +88,7 @@ class ExportConfig(SelectionConfig):
     texts: bool = True  # include responses
     logprobs: bool = False  # include token ids and log-probs of responses
     push: HubId | None = None  # for to=hub: upload to this data set, created private
-    project: Named = PROJECT  # of a tracker
+    project: Named = PROJECT  # project of a tracker
 
     def problems(self) -> Iterator[str]:
         library = {"inspect": "inspect_ai"}.get(self.to, self.to)

@@ -52,7 +52,7 @@ class EngineConfig:
     lighter = "sampling.max_tokens or engine.batch_size"  # lower values take less memory
     name: Annotated[str, one_of(*KINDS, more=offered)] = MISSING  # the engine
     batch_size: Auto = 256  # sequences at once; auto: what fits the GPU's cache, up to 1,024
-    in_flight: Positive | None = None  # requests at once; default: batch_size, vLLM: three times it
+    in_flight: Positive | None = None  # requests at once; default: batch_size; vLLM: 3 times that
     replicas: Auto = AUTO  # processes, each with its own GPUs; auto: one per available GPU group
     tensor_parallel_size: Auto = 1  # GPUs per replica; auto: as few as the model fits in
     gpu_memory_utilization: Share = 0.9  # share of GPU memory that vLLM may use
@@ -62,13 +62,13 @@ class EngineConfig:
     price_out: Amount | None = None  # price per million completion tokens
     args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
     url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
-    served_name: str | None = None  # the model's name there; default: the only one, or model.id
+    served_name: str | None = None  # its name on the server; default: the only one, or model.id
     key_env: str = "OPENAI_API_KEY"  # environment variable with the server's key
-    # completions, generate: prompts as token ids; chat: as chat turns; auto: token ids if possible.
+    # completions, generate: prompts as token ids; chat: as chat turns; auto: token ids if possible
     api: Annotated[str, one_of("auto", "completions", "chat", "generate")] = "auto"
-    allow_missing: list[Optional] = field(default_factory=list)  # what the server may lack
-    patience_s: Amount = 300.0  # seconds of retrying a failing request
-    timeout_s: Above0 = 3600.0  # seconds for one request
+    allow_missing: list[Optional] = field(default_factory=list)  # data that the server may omit
+    patience_s: Amount = 300.0  # seconds to retry a failing request
+    timeout_s: Above0 = 3600.0  # seconds per request
 
     def problems(self) -> Iterator[str]:
         engine = kind(self.name)
@@ -104,14 +104,14 @@ class VerifierEngine(EngineConfig):
 class VerifierEngineConfig:
     """The program that runs the verifier; `verifier_engine` replaces nulls."""
 
-    # The engine; default: the run's.
+    # the engine; default: the run's
     name: Annotated[str, one_of(*_ENGINES, more=offered)] | None = None
     url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
-    served_name: str | None = None  # the verifier's name there; default: the only one, or its id
+    served_name: str | None = None  # its name on the server; default: the only one, or its id
     key_env: str | None = None  # environment variable with the server's key; default: engine's
     replicas: Auto = AUTO  # processes, each with its own GPUs; auto: one per available GPU group
     tensor_parallel_size: Positive = 1  # GPUs per replica
-    gpu_memory_utilization: Share | None = None  # default: engine's
+    gpu_memory_utilization: Share | None = None  # share of GPU memory; default: engine's
     device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
     args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
 
@@ -127,9 +127,9 @@ Moment = Annotated[str, must("a time such as 2026-12-01T08:00", _parsed)]
 class BudgetConfig:
     """Limits of generating, per run folder over all workers and sessions; none by default."""
 
-    tokens: Amount | None = None  # most sampled tokens
-    gpu_hours: Amount | None = None  # most GPU hours, with loading; a worker on CPUs counts as one
-    money: Amount | None = None  # most money, at engine.price_in and engine.price_out
+    tokens: Amount | None = None  # limit of sampled tokens
+    gpu_hours: Amount | None = None  # limit of GPU hours, with loading; CPU worker: one GPU
+    money: Amount | None = None  # limit of cost at engine.price_in and engine.price_out
     until: Moment | None = None  # time after which nothing is sampled, such as 2026-12-01T08:00
 
     @property
@@ -185,10 +185,10 @@ Option = Annotated[str, must("an option of sbatch such as --x=y", _OPTION.fullma
 class CpuJobs:
     """Resources of jobs without GPUs: grade, score, report."""
 
-    partition: Word | None = None  # default: the site's
+    partition: Word | None = None  # Slurm partition; default: the site's
     time: Time | None = "08:00:00"  # time limit; null: the partition's
-    cpus: Positive = 8  # per task
-    memory: Memory | None = "32G"  # per task; "0": all of the node
+    cpus: Positive = 8  # CPUs per task
+    memory: Memory | None = "32G"  # memory per task; "0": the node's
     options: list[Option] = field(default_factory=list)  # more options of sbatch
 
 
@@ -197,15 +197,15 @@ class ClusterConfig(CpuJobs):
     """Resources of jobs of `submit`; Ray uses `address`, `gpus`, `cpus` and `workers` only."""
 
     time: Time | None = "24:00:00"  # time limit; null: the partition's
-    memory: Memory | None = "64G"  # per task; "0": all of the node
+    memory: Memory | None = "64G"  # memory per task; "0": the node's
     name: str = "default"  # name in records
-    address: Word | None = None  # of a Ray cluster; null: Slurm
-    account: Word | None = None  # to charge
+    address: Word | None = None  # address of a Ray cluster; null: Slurm
+    account: Word | None = None  # Slurm account to charge
     qos: Word | None = None  # quality of service of jobs with GPUs
-    gpus: Natural = 1  # per task; 0: engines on the CPU
+    gpus: Natural = 1  # GPUs per task; 0: engines on the CPU
     workers: Positive = 1  # array tasks per run; Ray: actors
     max_running: Positive | None = None  # array tasks at once, over all runs
-    warn_s: Positive = 300  # seconds before its time limit that a task gets a signal
+    warn_s: Positive = 300  # seconds from signal to time limit
     setup: str = ""  # shell lines before the program: module loads, environments, LAUNCH=
     cpu_jobs: CpuJobs = field(default_factory=CpuJobs)
 

@@ -34,8 +34,8 @@ Caps = Annotated[list[str], must("numbers, or auto", lambda v: _CAPS.fullmatch("
 class MetricsConfig:
     """Metrics and intervals of all score tables."""
 
-    confidence: Level = 0.95  # of all two-sided intervals
-    # Names such as bayes, avg, pass@8, g-pass@8:0.5, or FILE.py:function.
+    confidence: Level = 0.95  # level of two-sided intervals
+    # names such as bayes, avg, pass@8, g-pass@8:0.5, or FILE.py:function
     metrics: Metrics = field(default_factory=lambda: [*DEFAULT])
 
 
@@ -43,16 +43,16 @@ class MetricsConfig:
 class CapsConfig(MetricsConfig):
     """The headline, and scores of the same attempts under smaller limits of tokens."""
 
-    # Of Bayes@N: estimated from the questions of each run, or the paper's (docs/scoring.md).
+    # prior of Bayes@N: estimated from the questions of each run, or the paper's (docs/scoring.md)
     prior: Annotated[str, one_of("estimated", "uniform")] = "estimated"
-    caps: Caps = field(default_factory=list)  # 2048,4096; auto: powers of two up to max_tokens
+    caps: Caps = field(default_factory=list)  # token limits, as 2048,4096; auto: powers of two
 
 
 @dataclass
 class ScoringConfig(CapsConfig):
     """What the score table of a run shows."""
 
-    # Of the score at a larger max_tokens than that of the run, from the lengths of its attempts.
+    # a larger max_tokens at which to estimate the score, from the lengths of the attempts
     forecast: Annotated[int, Field(ge=1, lt=10**9)] | None = None
     plots: bool = False  # draw category shares and, with caps, the curve
 
@@ -61,19 +61,21 @@ class ScoringConfig(CapsConfig):
 class ComparisonConfig(CapsConfig):
     """How models are scored, when two of them are alike, and when the paper's rules tie them."""
 
-    margin: Points = 1.0  # points of accuracy that make no difference, as of settle
-    z: Annotated[float, Field(gt=0, le=8)] = 1.645  # of rule: below it neighbours share a rank
-    rule: Annotated[str, one_of(*get_args(Rule))] = "consecutive_z"  # overlap: of z sigma
-    method: Annotated[str, one_of(*get_args(Method))] = "dense"  # 1, 2, 2, 3; or 1, 2, 2, 4
+    margin: Points = 1.0  # points of accuracy that do not matter, as in settle
+    # threshold of `rule`: adjacent models whose z is below it share a rank
+    z: Annotated[float, Field(gt=0, le=8)] = 1.645
+    # consecutive_z: z of adjacent models; overlap: their intervals of z sigma overlap
+    rule: Annotated[str, one_of(*get_args(Rule))] = "consecutive_z"
+    method: Annotated[str, one_of(*get_args(Method))] = "dense"  # 1, 2, 2, 3; else 1, 2, 2, 4
 
 
 @dataclass
 class PriorConfig:
-    """Another run, also of other questions, whose first trials are the prior R0."""
+    """Another run, possibly of other questions, whose first trials are the prior R0."""
 
-    run: str | None = None  # its folder, or a folder of runs, which has one of the same name
-    trials: Positive | None = None  # its first trials that count; default: all
-    weight: Annotated[float, Field(gt=0, le=10**6)] | None = None  # count them as this many trials
+    run: str | None = None  # run folder, or a folder of runs with one of the same name
+    trials: Positive | None = None  # use only its first trials, this many; default: all
+    weight: Annotated[float, Field(gt=0, le=10**6)] | None = None  # weight of the prior, in trials
 
     def problems(self) -> Iterator[str]:
         for key in ("trials", "weight"):
@@ -86,7 +88,8 @@ class RubricConfig:
     """Rubrics, and weights that replace those of their files."""
 
     names: list[Named] = field(default_factory=list)  # in configs/rubric, or files; default: all
-    weights: dict[str, Any] = field(default_factory=dict)  # by name, a list with one per category
+    # weights by name of the rubric: a list with one per category
+    weights: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

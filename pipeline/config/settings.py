@@ -67,19 +67,20 @@ class ModelConfig:
     """A generator model: its weights, tokenizer and chat template."""
 
     key = "model"  # the group of these settings, for messages
-    name: FolderName = MISSING  # name in tables, and of run folders
+    name: FolderName = MISSING  # name in tables and of run folders
     id: str = MISSING  # Hugging Face hub id or local folder; any name if a server has the model
     tokenizer: str | None = None  # hub id or folder; default: the model's
     check_tokens: bool = True  # check that token ids of prompts decode to their texts
     revision: str | None = None  # commit, branch or tag on the hub
-    checkpoint: str | None = None  # one of a family, for an `id` that interpolates it
+    checkpoint: str | None = None  # name for an `id` with ${model.checkpoint}
     table_id: int | None = None  # number in the paper's Table 6
     short_name: str | None = None  # name in the paper's figures
-    dtype: Dtype = "bfloat16"  # of weights and computation; auto: the checkpoint's
-    context: Positive | None = None  # tokens; default: from the model's config.json
+    dtype: Dtype = "bfloat16"  # dtype of weights and computation; auto: the checkpoint's
+    context: Positive | None = None  # context length; default: from the model's config.json
     trust_remote_code: bool = False  # run Python code that comes with the model
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)  # of the chat template
-    # The date that the chat template may print, which else changes prompts every day.
+    # variables of the chat template
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    # date for chat templates that print the current one, so that prompts do not change
     template_date: Annotated[str, must("a date, YYYY-MM-DD", date.fromisoformat)] | None = None
     system: str | None = None  # system message
     reasoning_end: str | None = "</think>"  # the answer is extracted from the text after it
@@ -97,13 +98,13 @@ class VerifierModel(ModelConfig):
 class FieldNames:
     """The columns or JSON keys that hold the parts of a question."""
 
-    id: str | None = "id"  # of the question; null: its number
-    problem: str = "problem"  # of the text
-    solution: str = "solution"  # of the worked solution, for few-shot examples
-    form: str | None = None  # of a mark: "strict" requires the gold answer's form, too
-    cluster: str | None = None  # of what questions share: a passage, an original, a language
-    answer: str = "answer"  # of the gold answer; a choice's letter, index from 0, or text
-    # Of the options: one column with a list, or several columns.
+    id: str | None = "id"  # column of the id; null: row numbers
+    problem: str = "problem"  # column of the text
+    solution: str = "solution"  # column of the worked solution, for examples
+    form: str | None = None  # column of a mark: "strict" requires the gold answer's form
+    cluster: str | None = None  # column of what questions share, such as a passage
+    answer: str = "answer"  # column of the gold answer; a choice's letter, index from 0, or text
+    # columns of the options: one with a list, or several
     choices: Annotated[Any, must("a column's name, or a list of them", _are_columns)] = None
 
 
@@ -115,31 +116,31 @@ class ConventionsConfig:
     units: Annotated[str, _reads["units"]] = "optional"  # whether units must match
     decimals: Annotated[str, _reads["decimals"]] = "exact"  # rounded: 0.333 equals 1/3
     percent: Annotated[str, _reads["percent"]] = "hundredth"  # either: 2% may also mean 2
-    tolerance: Amount = 0.0  # absolute, for answer=number
-    relative: Amount = 0.0  # tolerance as a share of the gold answer; the larger one counts
-    text: Annotated[str, _reads["text"]] = "space"  # what is ignored by answer=exact and regex
+    tolerance: Amount = 0.0  # absolute tolerance, for answer=number
+    relative: Amount = 0.0  # tolerance as a share of the gold answer; the larger counts
+    text: Annotated[str, _reads["text"]] = "space"  # what answer=exact and regex ignore
 
 
 @dataclass
 class DatasetConfig:
     """Questions with gold answers: a file, or a Hugging Face data set."""
 
-    name: FolderName = MISSING  # name in tables, and of the folder of its runs
+    name: FolderName = MISSING  # name in tables and of the folder of its runs
     path: str = MISSING  # JSON, JSON Lines, CSV or Parquet file, or a hub id
     subset: str | None = None  # configuration of a hub data set
-    split: str = "test"  # of a hub data set
+    split: str = "test"  # split of a hub data set
     revision: str | None = None  # commit, branch or tag on the hub
     fields: FieldNames = field(default_factory=FieldNames)
-    gold_after: Named | None = None  # the gold answer is the text after the last such mark
+    gold_after: Named | None = None  # the gold answer follows the last such mark
     limit: Positive | None = None  # use only the first questions, this many
-    # Kind of answer: a name of verifiers.KINDS, python:FILE.py:function, or judge (math, and the
-    # verifier decides).
+    # kind of answer: a name in verifiers.KINDS, python:FILE.py:function, or judge (math, decided by
+    # the verifier)
     answer: str = "math"
-    # Which boxes are the answer; auto: the last, or the closing ones if the gold answer has parts.
+    # boxes that are the answer; auto: the last, or the closing ones if the gold answer has parts
     boxes: Annotated[str, one_of(*get_args(Policy))] = "auto"
-    pattern: str | None = None  # for answer=regex: its group is the answer
+    pattern: str | None = None  # for answer=regex; its group is the answer
     conventions: ConventionsConfig = field(default_factory=ConventionsConfig)
-    # What the verifier decides: unmatched: answers that the rules do not accept; all: every answer.
+    # answers that the verifier decides; unmatched: those that the rules do not accept; all: all
     judge: Annotated[str, one_of("unmatched", "all")] | None = None
 
     def __post_init__(self) -> None:
@@ -170,18 +171,19 @@ class PromptConfig:
     """How a problem becomes a prompt."""
 
     name: str = MISSING  # name in records
-    template: str = MISSING  # of the user's turn, with {problem} and perhaps {choices}
-    kind: Kind = "chat"  # chat: by the chat template; plain: the text alone
+    template: str = MISSING  # user's turn, with {problem} and optionally {choices}
+    kind: Kind = "chat"  # chat: with the chat template; plain: the text alone
     prefix: str = ""  # start of the response, which the model continues; graded with it
-    stop: list[Annotated[str, Field(min_length=1)]] = field(default_factory=list)  # end an attempt
+    # strings that end an attempt
+    stop: list[Annotated[str, Field(min_length=1)]] = field(default_factory=list)
     shots: Annotated[int, Field(ge=0, le=1000)] = 0  # number of solved examples
-    shots_from: Named | None = None  # their file, or a split of the data set
-    shots_seed: int | None = None  # shuffles them; null: in order
+    shots_from: Named | None = None  # file of examples, or a split of the data set
+    shots_seed: int | None = None  # seed that shuffles examples; null: in order
     solved: str = "{solution}"  # an example's response, with {solution} or {answer}
     system_role: Annotated[str, one_of("system", "user")] = "system"  # user: in the user's turn
-    # Order of {choices}: none: the data set's; question: shuffled per question; trial: per attempt.
+    # order of {choices}; none: the data set's; question: shuffled per question; trial: per attempt
     shuffle: Annotated[str, one_of("none", "question", "trial")] = "none"
-    shuffle_seed: Seed = 0  # of that order
+    shuffle_seed: Seed = 0  # seed of prompt.shuffle
 
     def problems(self) -> Iterator[str]:
         if "{problem}" not in self.template:
@@ -200,10 +202,10 @@ class SamplingConfig:
     trials: Annotated[int, Field(ge=1, le=10**6)] = 80  # attempts per question
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.6  # 0: greedy
     top_p: Share = 0.95  # nucleus sampling; 1: off
-    top_k: Positive | None = None  # null: off
-    max_tokens: Positive = 32768  # of one attempt
+    top_k: Positive | None = None  # sample from the most likely tokens, this many; null: off
+    max_tokens: Positive = 32768  # completion tokens per attempt
     seed: Seed | None = 1234  # up to 62 bits; null: not seeded
-    # shared: seed + trial for all questions and models; independent: a hash (config/seeds.py).
+    # shared: seed + trial for all questions and models; independent: a hash (config/seeds.py)
     seeds: Annotated[str, one_of("shared", "independent")] = "shared"
     logprobs: bool = True  # store log-probs of sampled tokens
     prompt_logprobs: bool = True  # store log-probs of prompts
@@ -218,9 +220,9 @@ class GradingConfig:
     """Limits of comparing one answer with its gold answer."""
 
     timeout_s: Annotated[float, Field(gt=0)] = 3.0  # processor seconds per answer
-    memory_mb: Annotated[int, Field(ge=256)] = 1024  # of one grading process
+    memory_mb: Annotated[int, Field(ge=256)] = 1024  # memory per grading process
     workers: Positive | None = None  # grading processes; default: one per core
-    # math_verify: grade the full text by plain math-verify, for comparison with other tools.
+    # math_verify: grade the full text by plain math-verify, for comparison with other tools
     compat: Annotated[str, one_of("math_verify")] | None = None
 
 
@@ -238,8 +240,8 @@ class OfficialPrompt:
     """A prompt in a Python file of a public GitHub repository, which `prefetch` downloads."""
 
     file: str | None = None  # OWNER/NAME/COMMIT/PATH; null: none
-    sha256: str = ""  # of the file
-    name: str = ""  # of the variable that holds the prompt
+    sha256: str = ""  # SHA-256 of the file
+    name: str = ""  # variable that holds the prompt
     fields: dict[str, str] = field(default_factory=dict)  # its placeholders and their meaning
     fallback: str | None = None  # verifier.prompt to use until it is downloaded; null: none
 
@@ -259,24 +261,27 @@ class VerifierConfig:
     revision: str | None = None  # commit, branch or tag on the hub
     prompt: Named = "compass"  # official, a name in prompts/verifier, or a path
     official: OfficialPrompt = field(default_factory=OfficialPrompt)
-    kind: Kind = "chat"  # chat: by the chat template; plain: the text alone
+    kind: Kind = "chat"  # chat: with the chat template; plain: the text alone
     prefix: str = ""  # start of the response, which the label follows
     labels: LabelTokens = field(default_factory=LabelTokens)
-    dtype: Dtype = "bfloat16"  # of weights and computation; auto: the checkpoint's
-    context: Positive | None = None  # tokens; default: from the model's config.json
+    dtype: Dtype = "bfloat16"  # dtype of weights and computation; auto: the checkpoint's
+    context: Positive | None = None  # context length; default: from the model's config.json
     trust_remote_code: bool = False  # run Python code that comes with the model
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)  # of the chat template
-    # Prior that is divided out of label probabilities: see docs/verifier.md.
+    # variables of the chat template
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    # prior that is divided out of label probabilities, see docs/verifier.md
     calibration: Annotated[str, one_of("contextual", "question", "graded", "none")] = "contextual"
-    clip: Above0 | None = 1.0  # most nats that calibration moves A and B; null: no limit, C, too
-    # Texts in place of a response, for calibration=contextual.
+    clip: Above0 | None = 1.0  # largest change of A and B, in nats; null: no limit, C too
+    # texts that replace a response, for calibration=contextual
     content_free: Annotated[
         list[str], Field(min_length=1), must("each once", lambda texts: len({*texts}) == len(texts))
     ] = field(default_factory=lambda: ["N/A", "", "[MASK]"])
-    average: Annotated[str, one_of("probability", "logit")] = "probability"  # of their priors
-    temperature: Above0 = 1.5  # of the label probabilities
-    fit_temperature: bool = False  # fit it to human labels instead
-    least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5  # error if labels have less probability
+    # scale on which the priors from these texts are averaged
+    average: Annotated[str, one_of("probability", "logit")] = "probability"
+    temperature: Above0 = 1.5  # temperature of label probabilities
+    fit_temperature: bool = False  # fit the temperature to human labels
+    # stop if the labels have less probability than this
+    least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5
     batch_size: Positive = 256  # prompts at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
 

@@ -56,17 +56,17 @@ def until(text: str) -> Until:
 class Decision:
     """What to decide, and with what confidence."""
 
-    # best, top:K, order, above:MODEL, or width:W: until each interval is at most W wide.
+    # best, top:K, order, above:MODEL, or width:W (each interval at most W wide)
     until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # of all that is decided, together
-    margin: Points = 1.0  # points of accuracy that make no difference
-    # anytime: the error holds however often one looks; looks: planned looks, asymptotic
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # level of all decisions together
+    margin: Points = 1.0  # points of accuracy that do not matter
+    # anytime: errors hold at any number of looks; looks: at planned looks, asymptotically
     method: Annotated[str, one_of("anytime", "looks")] = "anytime"
-    # What is independent: every attempt, or only trials, whose attempts may share luck. The second
-    # bets on whole rounds: it holds for any such luck, and takes far more of them.
+    # attempts: all are independent; trials: only trials are, as with shared seeds, which needs far
+    # more attempts
     independent: Annotated[str, one_of("attempts", "trials")] = "attempts"
-    block: Positive | None = None  # trials between looks; default: after 3, 6, 10, 15...; replay 1
-    seed: Natural = 0  # of permutations and simulations
+    block: Positive | None = None  # trials between looks; default: 3, 3, 4, 5...; replay: 1
+    seed: Natural = 0  # seed of permutations and simulations
 
     def problems(self) -> Iterator[str]:
         if self.independent == "trials" and self.method != "anytime":
@@ -77,12 +77,14 @@ class Decision:
 class Assumed:
     """Assumptions of a forecast, where no run provides data."""
 
-    # Accuracies of the models in order, as shares; their spread over questions is assumed, too.
+    # accuracies of the models in order, as shares; their spread over questions is assumed, too
     accuracies: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)  # graded runs of models of the same names
-    tokens: list[Above0] = field(default_factory=list)  # mean per attempt: for all, or per model
-    speed: list[Above0] = field(default_factory=list)  # tokens/s on one GPU: for all, or per model
-    price: Above0 | None = None  # per million sampled tokens
+    folders: list[str] = field(default_factory=list)  # graded runs of models with the same names
+    # mean tokens per attempt: one for all models, or one per model
+    tokens: list[Above0] = field(default_factory=list)
+    # tokens/s on one GPU: one for all models, or one per model
+    speed: list[Above0] = field(default_factory=list)
+    price: Above0 | None = None  # price per million sampled tokens
 
     def problems(self) -> Iterator[str]:
         if self.accuracies and self.folders:
@@ -98,10 +100,10 @@ class SettleConfig(Decision):
     """
 
     folders: list[str] = field(default_factory=list)  # a folder of `settle` to continue
-    replay: list[str] = field(default_factory=list)  # folders of complete runs, as if sampled now
-    permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # orders of trials to try in a replay
-    bank: bool = False  # with until=width: ask only a sample of the questions, each once
-    earlier: list[str] = field(default_factory=list)  # runs whose records predict; for bank=true
+    replay: list[str] = field(default_factory=list)  # folders of complete runs to replay
+    permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # orders of trials in a replay
+    bank: bool = False  # with until=width: sample only some questions, each once
+    earlier: list[str] = field(default_factory=list)  # for bank=true: graded runs that predict
     assume: Assumed = field(default_factory=Assumed)  # for --dry-run
     out: Named | None = None  # folder of results
     trust: Trust = "false"  # use the settings in a folder of `settle`
@@ -123,7 +125,7 @@ class PlanConfig(Decision, Assumed):
     """A forecast of `settle` within one budget, from graded runs or from assumptions."""
 
     questions: Positive = 30  # number of questions, if accuracies are assumed
-    trials: Positive = 80  # most trials per question
+    trials: Positive = 80  # limit of trials per question
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:

@@ -37,17 +37,18 @@ class MergeSettings:
 class PriceSettings:
     """Prices per million tokens in any currency; defaults: the paper's Table 6."""
 
-    cache_miss: Amount = 1.25  # prompt tokens that are not cached
-    cache_hit: Amount = 0.125  # cached prompt tokens
-    output: Amount = 10.0  # completion tokens
+    cache_miss: Amount = 1.25  # price per million uncached prompt tokens
+    cache_hit: Amount = 0.125  # price per million cached prompt tokens
+    output: Amount = 10.0  # price per million completion tokens
 
 
 @dataclass
 class ResearchConfig(MetricsConfig):
     """Settings that `trajectory` and `prr` share."""
 
-    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])  # besides avg and bayes
-    seed: Natural = 0  # of all draws
+    # metrics in addition to avg and bayes
+    metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])
+    seed: Natural = 0  # seed of all draws
     prices: PriceSettings = field(default_factory=PriceSettings)
     out: Named | None = None  # folder of results
 
@@ -60,7 +61,7 @@ class TrajectoryConfig(ResearchConfig):
     runs/_trajectory/...
     """
 
-    # Folders, folders of folders, or globs, by training run; "" if the only one has no name.
+    # folders, folders of folders, or globs; by training run if there are several
     checkpoints: dict[str, list[str]] = field(default_factory=dict)
     merge: MergeSettings = field(default_factory=MergeSettings)
     greedy: bool = True  # also sample a greedy attempt of every question
@@ -102,7 +103,7 @@ class ReversalConfig(ResearchConfig):
 
     before: list[str] = field(default_factory=list)  # run folders, or globs of them
     after: list[str] = field(default_factory=list)  # runs of the same models, in the same order
-    draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000  # from the posterior of each side
+    draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000  # posterior draws per side
 
     def problems(self) -> Iterator[str]:
         from bayes_at_n.scoring.metrics.table import parse_all

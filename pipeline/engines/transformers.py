@@ -100,7 +100,7 @@ class TransformersEngine(Engine):
                 yield from iter(batch.out.get, _END)
                 decoding.result()
             finally:  # if the caller stops early, too: the thread ends after its step
-                batch.cancelled.set()
+                batch.canceled.set()
 
     def _decode(self, batch: "_Batch") -> None:
         ids, mask = self._left_padded([r.context for r in batch.requests])
@@ -216,7 +216,7 @@ class _Batch:
         self.now = steady_clock()
         self.started = self.first_token = self.now()
         self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # what the engine yields
-        self.cancelled = threading.Event()
+        self.canceled = threading.Event()
 
     def observe(self, ids: Any, logits: Any) -> Any:
         """Keep the model's logits of the step, float32 [rows, vocabulary]."""
@@ -255,7 +255,7 @@ class _Batch:
                 self.out.put(self._completion(row, "stop" if stopped else "length", now))
         self.out.put(None)
         done = torch.ones(len(self.requests), dtype=torch.bool)
-        if not self.cancelled.is_set():
+        if not self.canceled.is_set():
             done[self.running] = False
         return done.to(ids.device)
 

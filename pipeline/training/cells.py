@@ -1,4 +1,4 @@
-"""Rows of the tables of `trajectory` and `prr`: selecting, grouping, the columns that name them."""
+"""Select, group and name the rows of the tables of `trajectory` and `prr`."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def names(rows: Rows, **titles: str) -> list[Column]:
-    """Make the columns that name a row; one that is the same in all rows is only in files."""
+    """Return the columns that name a row; a column with one value is shown in files only."""
     return [
         Column(key, title, align="left", wide=not varies(rows, key))
         for key, title in titles.items()
@@ -21,9 +21,9 @@ def names(rows: Rows, **titles: str) -> list[Column]:
 
 
 def records(cells: Mapping[str, Any], **same: Any) -> list[Row]:
-    """Make rows of columns, lists or arrays (n,), behind cells that are the same in all.
+    """Convert columns, lists or arrays (n,), to n rows, each with the cells in `same` first.
 
-    A column that is None, and what is masked, becomes None.
+    A column that is None and masked elements become None.
 
     >>> change = np.ma.array([0, 5], mask=[True, False])
     >>> records({"step": [1, 2], "change": change, "sigma": None}, k=8)
@@ -38,7 +38,7 @@ def records(cells: Mapping[str, Any], **same: Any) -> list[Row]:
 
 
 def where(rows: Rows, **cells: Any) -> list[Any]:
-    """Select the rows that hold these cells.
+    """Select the rows whose cells equal these.
 
     >>> where([{"k": 1, "tau": 0.5}, {"k": 2, "tau": 0.7}], k=2)
     [{'k': 2, 'tau': 0.7}]
@@ -47,7 +47,7 @@ def where(rows: Rows, **cells: Any) -> list[Any]:
 
 
 def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], list[Any]]:
-    """Group rows by some of their columns, in the order of the first of each.
+    """Group rows by the values of `keys`, in order of first occurrence.
 
     >>> grouped([{"k": 2}, {"k": 1}, {"k": 2}], "k")
     {(2,): [{'k': 2}, {'k': 2}], (1,): [{'k': 1}]}
@@ -59,7 +59,7 @@ def grouped(rows: Rows, *keys: str) -> dict[tuple[Any, ...], list[Any]]:
 
 
 def values(rows: Rows, key: str) -> list[Any]:
-    """List the values of a column, each once, in the order of the rows."""
+    """Return the distinct values of a column, in the order of the rows."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 

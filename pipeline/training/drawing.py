@@ -1,4 +1,4 @@
-"""Pictures of a trajectory, from the rows of its tables; drawing is `pipeline.plots.trajectory`."""
+"""Arrange the rows of a trajectory's tables as figures, which `pipeline.plots.trajectory` draws."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, values, varie
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
 
 Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
-# Its interval covers what it says also where the prior pulls Bayes@N away.
+# Not Bayes@N: where the prior shrinks it far, its interval covers less than it claims.
 AVERAGE = "avg@N, share correct"
 SCORE = ("value", "low", "high")
 TAU = ("tau_mean", "tau_low", "tau_high")
@@ -23,43 +23,42 @@ TAU = ("tau_mean", "tau_low", "tau_high")
 def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
     """Draw all figures that the rows allow, by name.
 
-    `merge` and `side_by_side` (MaP's Figures 3 and 4) draw avg@N with its interval; Bayes@N, of the
-    same order, is in the tables.
-
-    `tables` are rows of `curve`, `samples`, `ahead` and `variance`.
+    `tables` are rows of `curve`, `samples`, `ahead` and `variance`. The figures `merge` and
+    `side_by_side` (MaP's Figures 3 and 4) show avg@N with its interval.
     """
     curve, several = tables["curve"], varies(tables["curve"], "training")
     interval = f"{percent(cfg.confidence)} interval"
     figures: dict[str, Figure] = {}
     for (training,), rows in grouped(curve, "training").items():
-        end, of = _ending(training if several else "")
-        figures[f"trajectory{end}"] = plots.curves(
-            _panels(rows, _four(rows)), f"Four protocols along training{of}", "score", interval
+        suffix, subtitle = _endings(training if several else "")
+        title = f"Four protocols along training{subtitle}"
+        figures[f"trajectory{suffix}"] = plots.curves(
+            _panels(rows, _four(rows)), title, "score", interval
         )
         if _window(rows) > 1:
-            figures[f"merge{end}"] = plots.curves(
-                _panels(rows, _average), f"Single and merged{of}", AVERAGE, interval
+            figures[f"merge{suffix}"] = plots.curves(
+                _panels(rows, _average), f"Single and merged{subtitle}", AVERAGE, interval
             )
     keys = [key for key in ("training", "dataset") if varies(tables["samples"], key)]
-    for place, rows in grouped(tables["samples"], *keys).items():
-        figures |= _by_samples(rows, "_".join(place), interval)
+    for names, rows in grouped(tables["samples"], *keys).items():
+        figures |= _by_samples(rows, "_".join(names), interval)
     if several:
         figures |= _side_by_side(tables, interval)
     return figures | _variance(tables["variance"], cfg)
 
 
-def _ending(name: str) -> tuple[str, str]:
-    """Return the ends of a figure's name and of its title."""
+def _endings(name: str) -> tuple[str, str]:
+    """Return the endings of a figure's name and of its title."""
     return (f"_{name}", f": {name}") if name else ("", "")
 
 
 def _window(rows: Rows) -> int:
-    """Find the smallest window that is merged; 1 where none is."""
+    """Return the smallest merged window; 1 if none is merged."""
     return min((row["window"] for row in rows if row["window"] > 1), default=1)
 
 
 def _four(rows: Rows) -> Labels:
-    """Label the rows of MaP's four protocols: the smallest window and the largest k."""
+    """Return the labels of MaP's four protocols: with the smallest window and the largest k."""
     k, windows = protocols.largest_k(values(rows, "metric")), (1, _window(rows))
     titles = {AVG: "Pass@1"} | ({f"{PASS}{k}": f"Pass@{k}"} if k > 1 else {})
 
@@ -76,56 +75,56 @@ def _average(row: Mapping[str, Any]) -> str | None:
 
 
 def _panels(rows: Rows, label: Labels) -> dict[str, dict[str, Curve]]:
-    """Make curves of scores by data set and label."""
+    """Return curves of scores by data set and label."""
     by_dataset = grouped(rows, "dataset").items()
-    return {dataset: _lines(own, label, *SCORE) for (dataset,), own in by_dataset}
+    return {dataset: _lines(group, label, *SCORE) for (dataset,), group in by_dataset}
 
 
 def _lines(rows: Rows, label: Labels, *keys: str) -> dict[str, Curve]:
-    """Make curves along steps by label."""
-    labelled: list[Row] = [{**row, "label": label(row)} for row in rows]
-    by_label = grouped(labelled, "label").items()
-    return {label: _curve(own, "step", *keys) for (label,), own in by_label if label}
+    """Return curves along steps by label."""
+    labeled: list[Row] = [{**row, "label": label(row)} for row in rows]
+    by_label = grouped(labeled, "label").items()
+    return {label: _curve(group, "step", *keys) for (label,), group in by_label if label}
 
 
 def _curve(rows: Rows, *keys: str) -> Curve:
-    """x, y and the ends of an interval; these only where every row has them."""
+    """Return a curve from the columns x, y and, if complete, the ends of an interval."""
     x, y, *ends = [[row[key] for row in rows] for key in keys]
     return Curve(x, y) if any(None in end for end in ends) else Curve(x, y, *ends)
 
 
 def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
-    """τ against the number of trials, and against cost: Bayes@n and two others, by window."""
+    """Draw τ against the number of trials, and against cost: Bayes@n and two others, by window."""
     others = [m for m in values(rows, "metric") if m not in (GREEDY.name, BAYES)]
-    # More lines would be a tangle.
+    # More lines would be hard to tell apart.
     drawn = {BAYES, *others[-1:], *others[max(0, len(others) // 2 - 1) :][:1]}
     sampled = [row for row in rows if row["metric"] in drawn]
     if not sampled:
         return {}
-    end, of = _ending(name)
-    lines = {protocol: own for (protocol,), own in grouped(sampled, "protocol").items()}
-    curves = {protocol: _curve(own, "n", *TAU) for protocol, own in lines.items()}
+    suffix, subtitle = _endings(name)
+    lines = {protocol: line for (protocol,), line in grouped(sampled, "protocol").items()}
+    curves = {protocol: _curve(line, "n", *TAU) for protocol, line in lines.items()}
     numbers = sorted(values(sampled, "n"))
-    title = f"Stability by number of trials{of}"
-    figures = {f"samples{end}": plots.stability_by_samples(numbers, curves, title, interval)}
+    title = f"Stability by number of trials{subtitle}"
+    figures = {f"samples{suffix}": plots.stability_by_samples(numbers, curves, title, interval)}
     lines |= {row["protocol"]: [row] for row in where(rows, metric=GREEDY.name)}
     points = {
-        protocol: _priced(own) for protocol, own in lines.items() if all(r["cost"] for r in own)
+        protocol: _priced(line) for protocol, line in lines.items() if all(r["cost"] for r in line)
     }
     if points:
-        title = f"Stability by cost{of}"
-        figures[f"cost{end}"] = plots.cost_stability(points, title, interval=interval)
+        title = f"Stability by cost{subtitle}"
+        figures[f"cost{suffix}"] = plots.cost_stability(points, title, interval=interval)
     return figures
 
 
 def _priced(rows: Rows) -> Priced:
-    own = rows[0]["metric"] == GREEDY.name  # nothing of it is drawn again
-    line = _curve(rows, "cost", "tau" if own else "tau_mean", "tau_low", "tau_high")
+    greedy = rows[0]["metric"] == GREEDY.name  # has no bootstrap replicates
+    line = _curve(rows, "cost", "tau" if greedy else "tau_mean", "tau_low", "tau_high")
     return Priced(line, [row["n"] for row in rows])
 
 
 def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
-    """Draw training runs side by side, single and merged by the smallest window."""
+    """Draw training runs side by side: single checkpoints, and merged by the smallest window."""
     figures = {}
     by_dataset = grouped(where(tables["curve"], metric=AVG), "dataset")
     for (dataset,), rows in by_dataset.items():

@@ -1,8 +1,8 @@
-"""Tables of how steadily scores follow training, some in the form of MaP's Tables 1 to 4.
+"""Tabulate how steadily scores follow training, in part in the form of MaP's Tables 1 to 4.
 
-In these τ is MaP's own, in which a tie counts as discordant. Columns are data sets; several
-training runs have rows of their own. Single and merged are judged over the steps that all windows
-share, apart from Table 4, which is of single checkpoints at all of theirs.
+In those, τ is MaP's, in which a tie counts as discordant. Columns are data sets, and each training
+run has its rows. Single and merged checkpoints are compared over the steps that all windows share;
+Table 4 has single checkpoints at all their steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +18,13 @@ from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS, lar
 from bayes_at_n.pipeline.training.stability import ALL, COMMON
 
 _INDEPENDENT = (
-    "intervals take attempts as independent: too narrow, perhaps, with sampling.seeds=shared"
+    "intervals assume independent attempts: with sampling.seeds=shared they may be too narrow"
 )
 _DRAWN = "replicates draw whole trials, one index for all questions, checkpoints and windows"
-_TIES = "few trials and greedy tie often, which lowers MaP's τ and down alike: read τ_b and flat"
-_FEW = "of steps so few that chance orders them best (4 at 95 %) τ's interval is its whole scale"
+_TIES = "few trials and greedy tie often, which lowers both MaP's τ and down: read τ_b and flat"
+_FEW = (
+    "with so few steps that chance may order them all (4 at 95 %) τ's interval is its whole scale"
+)
 _SHARED = "MaP's τ between score and training, over the steps that all windows share"
 _ALIKE = "avg@N, Pass@1 and Bayes@N order checkpoints alike where all have the same trials"
 _THREE = "{:.3f}"
@@ -31,13 +33,13 @@ _KEYS = columns(wide=True, window="window", metric="metric")
 
 
 def place(rows: Rows) -> list[Column]:
-    """Make the columns that name a row's protocol."""
+    """Return the columns that name a row's protocol."""
     protocol = columns(align="left", protocol="protocol")
     return [*names(rows, training="training", dataset="data set"), *protocol]
 
 
 def _ends(key: str, group: str, wide: bool = False) -> list[Column]:
-    """Make the columns of mean and interval over replicates."""
+    """Return the columns of mean and interval over replicates."""
     titles = {f"{key}_{end}": end for end in ("mean", "low", "high")}
     return columns(_THREE, titles, group=group, wide=wide)
 
@@ -57,22 +59,22 @@ def curve(rows: Rows, cfg: TrajectoryConfig) -> Table:
         *_KEYS,
     ]
     notes = [
-        f"low, high: {level} interval of the success on these very questions; greedy has none",
+        f"low, high: {level} interval of the success on these questions; greedy has none",
         "metrics other than avg and Bayes: the unbiased estimator -/+ z of its sampling σ",
         f"shrinkage: (Bayes@N - avg@N) / σ; above {scoring.SHRINKAGE_LIMIT:g} in size the interval"
         " of Bayes@N covers less than it claims: read avg@N's",
-        f"real: the {level} interval of the change from the step before leaves out 0",
+        f"real: the {level} interval of the change from the step before excludes 0",
     ]
     return Table("scores along training", heads, rows, notes)
 
 
 def stability(rows: Rows, cfg: TrajectoryConfig, steps: str | None = None) -> Table:
-    """Tabulate how steady each protocol is; of all rows, or of those of all or common steps."""
-    shown = rows if steps is None else where(rows, steps=steps)
+    """Tabulate how steady each protocol is, over `steps`, ALL or COMMON; None: both."""
+    rows = rows if steps is None else where(rows, steps=steps)
     heads = [
         *place(rows),
         *columns(align="left", wide=steps is not None, steps="steps"),
-        *columns(wide=not varies(shown, "n"), n="points"),
+        *columns(wide=not varies(rows, "n"), n="points"),
         *columns(_THREE, tau="τ"),
         *_ends("tau", "boot"),
         _TAU_B,
@@ -84,10 +86,10 @@ def stability(rows: Rows, cfg: TrajectoryConfig, steps: str | None = None) -> Ta
         *columns(group="real", real_up="up", real_down="down"),
         *_KEYS,
     ]
-    points = " or ".join(map(str, values(shown, "n")))
+    points = " or ".join(map(str, values(rows, "n")))
     over = f", over the {points} steps that all windows share" if steps == COMMON else ""
     title = f"how steadily a score follows training{over}"
-    return Table(title, heads, shown, _stability_notes(shown, cfg))
+    return Table(title, heads, rows, _stability_notes(rows, cfg))
 
 
 def _stability_notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
@@ -96,18 +98,18 @@ def _stability_notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
     chance = steps * (1 - cfg.confidence)
     voting = any(m.votes for m in metrics({row["metric"] for row in rows} - {GREEDY.name}))
     return [
-        "τ: 4P / n(n-1) - 1, P the pairs of which the later scores higher (MaP); in τ_b tied pairs"
+        "τ: 4P / n(n-1) - 1, with P pairs whose later score is higher (MaP); in τ_b tied pairs"
         " count neither way. down, flat: shares of the steps that go down, and neither up nor down",
         _TIES,
-        f"real: steps whose {level} interval leaves out 0; of {steps} steps without progress about"
-        f" {chance:.2g} would be",
+        f"real: steps whose {level} interval excludes 0; without progress chance alone would make"
+        f" about {chance:.2g} of {steps} steps real",
         f"boot: mean and {level} interval of {cfg.replicates} bootstrap replicates, seed"
-        f" {cfg.seed}; they hold the noise of the trials twice, so compare column by column",
+        f" {cfg.seed}; they hold the noise of the trials twice, so compare only within a column",
         _FEW,
         _DRAWN,
         _INDEPENDENT,
         _ALIKE,
-        *["votes and the best of k are not drawn again: their boot is blank"] * voting,
+        *["votes and the best of k are not resampled: their boot is blank"] * voting,
     ]
 
 
@@ -133,9 +135,9 @@ def samples(rows: Rows, cfg: TrajectoryConfig) -> Table:
     notes = [
         f"boot: mean and {percent(cfg.confidence)} interval of {cfg.replicates} replicates of n"
         f" trials, seed {cfg.seed}, over the {points} steps that all windows share; own: of the"
-        " attempts as they are",
+        " attempts themselves",
         f"cost: MaP's appendix C with measured tokens, prices per million ({prices}); of one model,"
-        " and of all at these steps",
+        " and of all models at these steps",
         _ALIKE,
     ]
     return Table("stability and cost by number of trials", heads, rows, notes)
@@ -167,13 +169,13 @@ def compared(kind: str, rows: Rows, cfg: TrajectoryConfig) -> Table:
 
 
 def of_map(rows: Rows, gains: Rows) -> dict[str, Table]:
-    """Make the tables in MaP's forms that rows of `stability` allow, by the stem of their files.
+    """Return the tables in MaP's forms that rows of `stability` allow, by the stem of their files.
 
     `gains` are rows of merged against single over replicates.
     """
     common, single = where(rows, steps=COMMON), where(rows, steps=ALL, window=1)
     windows = sorted({row["window"] for row in common} - {1})
-    made: dict[str, Table] = {}
+    tables: dict[str, Table] = {}
     if windows:
         k = largest_k(values(common, "metric"))
         # Pass@1 may not be among the metrics, and avg@N is the same.
@@ -183,10 +185,10 @@ def of_map(rows: Rows, gains: Rows) -> dict[str, Table]:
             protocols.append((f"+ Pass@{k}", 1, f"{PASS}{k}"))
             protocols += [(f"MaP (Merge@{w}, Pass@{k})", w, f"{PASS}{k}") for w in windows]
         title = "merging and Pass@k (form of MaP's Table 1)"
-        made["protocols"] = _by_dataset(title, common, protocols, _SHARED)
-        made["merge"] = _table2(common, windows, gains)
+        tables["protocols"] = _by_dataset(title, common, protocols, _SHARED)
+        tables["merge"] = _table2(common, windows, gains)
     if len(windows) > 1:
-        made["windows"] = _table3(common, windows)
+        tables["windows"] = _table3(common, windows)
     titles = {GREEDY.name: "Greedy", AVG: "Pass@1"}
     for row in single:
         if row["metric"] not in (BAYES, f"{PASS}1"):
@@ -194,8 +196,8 @@ def of_map(rows: Rows, gains: Rows) -> dict[str, Table]:
     by_metric = [(title, 1, metric) for metric, title in titles.items()]
     note = "MaP's τ, single checkpoints; bootstrap: mean over replicates of the trials"
     title = "Pass@k along training (form of MaP's Table 4)"
-    made["passk"] = _by_dataset(title, single, by_metric, note, bootstrap=True)
-    return {stem: table for stem, table in made.items() if table.rows}
+    tables["passk"] = _by_dataset(title, single, by_metric, note, bootstrap=True)
+    return {stem: table for stem, table in tables.items() if table.rows}
 
 
 def _by_dataset(
@@ -208,14 +210,15 @@ def _by_dataset(
     """Tabulate τ of protocols (title, window, metric) by data set, with its bootstrap mean."""
     datasets = values(rows, "dataset")
     lines = []
-    for (training,), own in grouped(rows, "training").items():
+    for (training,), group in grouped(rows, "training").items():
         for name, window, metric in protocols:
-            of = {row["dataset"]: row for row in where(own, window=window, metric=metric)}
+            cells = {row["dataset"]: row for row in where(group, window=window, metric=metric)}
             line: Row = {"training": training, "protocol": name}
             for dataset in datasets:
-                line[f"of_{dataset}"] = of[dataset]["tau"] if dataset in of else None
-                line[f"of_{dataset}_mean"] = of[dataset]["tau_mean"] if dataset in of else None
-            lines += [line] if of else []
+                line[f"of_{dataset}"] = cells[dataset]["tau"] if dataset in cells else None
+                mean = cells[dataset]["tau_mean"] if dataset in cells else None
+                line[f"of_{dataset}_mean"] = mean
+            lines += [line] if cells else []
     heads = [*names(lines, training="training"), *columns(align="left", protocol="protocol")]
     for dataset in datasets:
         both = {f"of_{dataset}": "τ", f"of_{dataset}_mean": "bootstrap"}
@@ -228,7 +231,7 @@ def _table2(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
     """Tabulate the change by merging, by data set and metric."""
     rows = [
         {
-            **subject,
+            **labels,
             "window": window,
             "original": before["tau"],
             "merge": after["tau"],
@@ -237,9 +240,9 @@ def _table2(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
             "original_down": before["down"],
             "merge_down": after["down"],
         }
-        for subject, own in _subjects(common)
+        for labels, by_window in _by_metric(common)
         for window in windows
-        if (before := own.get(1)) and (after := own.get(window))
+        if (before := by_window.get(1)) and (after := by_window.get(window))
     ]
     down = {"original_down": "original", "merge_down": "merge"}
     heads = [
@@ -251,25 +254,25 @@ def _table2(common: Rows, windows: Sequence[int], gains: Rows) -> Table:
         *columns("{:+.3f}", group="boot", gain_low="low", gain_high="high"),
         *columns(_THREE, down, group="steps down", wide=True),
     ]
-    improve = "improve: difference of two τ, from -2 to 2; boot: its interval, on the same draws"
+    improve = "improve: difference of two τ, -2 to 2; boot: its interval over the same draws"
     notes = [f"{_SHARED}; {improve}", _FEW]
     return Table("what merging changes (form of MaP's Table 2)", heads, rows, notes)
 
 
 def _gain(gains: Rows, merged: Row) -> Row:
-    """Select the interval of the gain in replicates of as many trials as a row's score."""
-    key = {key: merged[key] for key in ("training", "dataset", "window")}
+    """Select the interval of the gain over replicates with the number of trials of a row."""
+    cells = {key: merged[key] for key in ("training", "dataset", "window")}
     metric = BAYES if merged["twin"] else merged["metric"]
-    own = where(gains, n=merged["trials"], metric=metric, **key)
-    return {f"gain_{end}": own[0][end] if own else None for end in ("low", "high")}
+    rows = where(gains, n=merged["trials"], metric=metric, **cells)
+    return {f"gain_{end}": rows[0][end] if rows else None for end in ("low", "high")}
 
 
 def _table3(common: Rows, windows: Sequence[int]) -> Table:
-    """Tabulate τ by the size of the window."""
+    """Tabulate τ by window size."""
     titles = {1: "original"} | {window: f"Merge@{window}" for window in windows}
     rows = [
-        {**subject, **{f"merge_{w}": own[w]["tau"] if w in own else None for w in titles}}
-        for subject, own in _subjects(common)
+        labels | {f"merge_{w}": by_window[w]["tau"] if w in by_window else None for w in titles}
+        for labels, by_window in _by_metric(common)
     ]
     heads = [
         *names(rows, training="training"),
@@ -279,14 +282,17 @@ def _table3(common: Rows, windows: Sequence[int]) -> Table:
     return Table("the size of the window (form of MaP's Table 3)", heads, rows, [_SHARED, _ALIKE])
 
 
-def _subjects(rows: Rows) -> Iterator[tuple[Row, dict[int, Row]]]:
-    """Yield training, data set and metric with rows by window; avg@N for all of its order."""
-    own_order = [row for row in rows if row["metric"] == AVG or not row["twin"]]
-    for (training, dataset, _), own in grouped(own_order, "training", "dataset", "metric").items():
-        subject = {"training": training, "dataset": dataset, "metric": _metric_title(own[0])}
-        yield subject, {row["window"]: row for row in own}
+def _by_metric(rows: Rows) -> Iterator[tuple[Row, dict[int, Row]]]:
+    """Yield the labels of each training, data set and metric, and its rows by window.
+
+    avg@N stands for all metrics that order checkpoints as it does.
+    """
+    distinct = [row for row in rows if row["metric"] == AVG or not row["twin"]]
+    for (training, dataset, _), group in grouped(distinct, "training", "dataset", "metric").items():
+        labels = {"training": training, "dataset": dataset, "metric": _metric_title(group[0])}
+        yield labels, {row["window"]: row for row in group}
 
 
 def _metric_title(row: Mapping[str, Any]) -> str:
-    """Return the metric's title, which follows the window's."""
+    """Return the metric's title, the part of the protocol after the window's."""
     return str(row["protocol"].partition(", ")[2])

@@ -1,7 +1,7 @@
-"""merge: the mean of the weights of checkpoints, as a checkpoint that any engine can load.
+"""merge: average the weights of checkpoints into a checkpoint that any engine can load.
 
-Averaging the last N checkpoints removes noise of the last steps from the weights: noise that is
-independent from checkpoint to checkpoint loses variance by a factor of N.
+Averaging the last N checkpoints removes noise of the last steps from the weights: the variance of
+noise that is independent between checkpoints falls by a factor of N.
 
 Source: Li et al., "Model merging in pre-training of large language models" (2025); MaP, eq. 3-6.
 """
@@ -27,9 +27,9 @@ from bayes_at_n.pipeline.training.tensors import Weights
 
 
 class Mismatch(NamedTuple):
-    """Why weights are not, or not surely, the mean of some checkpoints as these are now."""
+    """Why weights are not, or cannot be shown to be, the mean of some checkpoints."""
 
-    clause: str  # to follow the name of the weights, such as "was made before PATH changed"
+    clause: str  # follows the name of the weights in a message: "was made before PATH changed"
     others: bool = False  # they are the mean of other checkpoints
 
 
@@ -40,7 +40,7 @@ def run(cfg: MergeConfig) -> None:
     if mismatch(out, sources) is None:
         note(f"{out}: is already the mean of these {len(sources)} checkpoints; nothing to do")
         with contextlib.suppress(OSError, lease.Taken), _held(out):
-            pass  # a merge that was killed at its end left its lease
+            pass  # removes the lease of a merge that was killed at its end
     else:
         merge(sources, out)
     print_json({"out": str(out), "checkpoints": list(map(str, sources))})
@@ -49,12 +49,12 @@ def run(cfg: MergeConfig) -> None:
 def merge(sources: Sequence[Path], out: Path) -> Path:
     """Write the element-wise mean of checkpoints, oldest first, as a checkpoint.
 
-    dtype, shards, order of tensors and everything that is not weights are those of the newest.
-    Returns `out`, which appears whole or not at all; after an error nothing is left.
+    dtypes, shards, order of tensors and all other files are those of the newest.
+    Returns `out`, which appears complete or not at all; an error leaves nothing.
 
     Raises:
         UserError: the checkpoints cannot be averaged, or `out` cannot be made.
-        Interrupted: after SIGINT, SIGTERM or SIGUSR1; nothing is left, or all is done, as it says.
+        Interrupted: after SIGINT, SIGTERM or SIGUSR1; the message tells whether `out` is complete.
         OSError: the disk fails.
     """
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
@@ -63,17 +63,17 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     inputs = [tensors.read(source) for source in sources]
     tensors.check_alike(inputs)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(out)  # what a stopped process left there is cleared first
+    temporary = _temporary(out)  # a killed merge may have left it
     signals: list[int] = []
     with children.handled_by(lambda number, _: signals.append(number)), _held(out):
-        _check_room(out, inputs[-1].size)
+        _check_space(out, inputs[-1].size)
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
             _write(inputs, temporary, signals)
             if _fingerprints(sources) != before:
                 raise UserError(
-                    f"{', '.join(before)}: one changed while it was merged; merge again later"
+                    f"{', '.join(before)}: one changed during merging; merge again later"
                 )
             _finish(temporary, before)
             temporary.rename(out)
@@ -83,8 +83,8 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     if signals:
         raise Interrupted(f"stopped after merging; {out} is complete", signals[0])
     window = f"{len(sources)} checkpoints, {sources[0].name} to {sources[-1].name}"
-    took = f"{si(inputs[-1].size)}B in {duration(time.monotonic() - began)}"
-    note(f"{out}: the mean of {window}; {took}")
+    elapsed = duration(time.monotonic() - began)
+    note(f"{out}: the mean of {window}; {si(inputs[-1].size)}B in {elapsed}")
     return out
 
 
@@ -94,30 +94,30 @@ def mismatch(out: Path, sources: Sequence[Path]) -> Mismatch | None:
         return Mismatch(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
     try:
         manifest = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
-        own, problem = manifest["weights"], sources_mismatch(manifest, sources)
-        if problem or fingerprint(out) == own:
+        recorded, problem = manifest["weights"], sources_mismatch(manifest, sources)
+        if problem or fingerprint(out) == recorded:
             return problem
         return Mismatch("was changed after merging")
     except (TypeError, KeyError, ValueError, yaml.YAMLError):
-        return Mismatch(f"its {MANIFEST} is damaged")
+        return Mismatch(f"has a damaged {MANIFEST}")
     except (OSError, UserError) as error:
         return Mismatch(f"cannot be compared: {error}")
 
 
 def sources_mismatch(record: Mapping[str, Any], sources: Sequence[Path]) -> Mismatch | None:
-    """Return how the sources in `merge.yaml` differ from these; the same bytes elsewhere do not."""
+    """Return how the sources in `merge.yaml` differ from these; equal bytes may be moved."""
     recorded = {source["path"]: source["weights"] for source in record["sources"]}
-    present = _fingerprints(sources)
-    if [*recorded.values()] == [*present.values()]:
+    current = _fingerprints(sources)
+    if [*recorded.values()] == [*current.values()]:
         return None
-    if [*recorded] != [*present]:
+    if [*recorded] != [*current]:
         return Mismatch(f"is the mean of other checkpoints: {', '.join(recorded)}", others=True)
-    changed = next(path for path in present if present[path] != recorded[path])
+    changed = next(path for path in current if current[path] != recorded[path])
     return Mismatch(f"was made before {changed} changed")
 
 
 def remove(out: Path) -> None:
-    """Delete a merged checkpoint; its name goes first, so that it is never there by half."""
+    """Delete a merged checkpoint, renamed first so that no partial checkpoint has its name."""
     shutil.rmtree(_temporary(out), ignore_errors=True)
     shutil.rmtree(out.rename(_temporary(out)))
 
@@ -131,15 +131,15 @@ def _temporary(out: Path) -> Path:
 
 
 def _fingerprints(sources: Sequence[Path]) -> dict[str, str]:
-    """Compute the fingerprints of the weights in some folders as they are now, by real path."""
+    """Compute the current fingerprints of the weights in folders, by real path."""
     return {path: fingerprint(Path(path)) for path in map(os.path.realpath, sources)}
 
 
 def _check_sources(sources: Sequence[Path], out: Path) -> None:
     if len(sources) < 2:
         raise UserError(
-            f"checkpoints: {sources[0]} is one checkpoint, and a mean needs at least two: name"
-            f" several, or those inside as '{sources[0]}/*'"
+            f"checkpoints: {sources[0]} is one checkpoint, but a mean needs two or more: name"
+            f" several, or those in the folder as '{sources[0]}/*'"
         )
     real = [source.resolve() for source in sources]
     for path in real:
@@ -148,22 +148,22 @@ def _check_sources(sources: Sequence[Path], out: Path) -> None:
         if real.count(path) > 1:
             raise UserError(f"checkpoints: {path} is named twice; name each checkpoint once")
         if out.resolve().is_relative_to(path):
-            raise UserError(f"out={out}: lies in the checkpoint {path}; name a folder elsewhere")
+            raise UserError(f"out={out}: is inside the checkpoint {path}; name another folder")
 
 
-def _check_room(out: Path, needed: int) -> None:
+def _check_space(out: Path, needed: int) -> None:
     if os.path.lexists(out):
-        raise UserError(f"{out}: exists already; name another folder with out=, or remove this one")
+        raise UserError(f"out={out}: exists already; name another folder, or remove this one")
     free = shutil.disk_usage(out.parent).free
     if free < needed:
         raise UserError(
-            f"out={out}: needs {si(needed)}B, its disk has {si(free)}B; name another disk"
+            f"out={out}: needs {si(needed)}B, but its disk has {si(free)}B; use another disk"
         )
 
 
 def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> None:
     """Write the weights of the mean, and the newest checkpoint's other files."""
-    from bayes_at_n.pipeline.training import average  # with torch, which takes seconds
+    from bayes_at_n.pipeline.training import average  # imports torch, which takes seconds
 
     newest, written = inputs[-1], 0
     with Meter("merge (MB)", round(newest.size / 1e6)) as meter:
@@ -172,7 +172,7 @@ def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> N
                 written += size
                 meter.reach(round(written / 1e6))
                 if signals:
-                    raise Interrupted("merging stopped; nothing is left of it", signals[0])
+                    raise Interrupted("merging stopped; nothing is left", signals[0])
     for path in newest.folder.iterdir():
         if path.is_file() and checkpoints.SIDE_FILES.fullmatch(path.name):
             shutil.copyfile(path, folder / path.name)

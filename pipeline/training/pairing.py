@@ -1,4 +1,4 @@
-"""Pairs of runs of one model, before and after, by patterns and by names."""
+"""Pair each model's run before with its run after, by patterns and names."""
 
 import glob
 import itertools
@@ -24,14 +24,14 @@ class Pairs(NamedTuple):
 def pair(cfg: ReversalConfig) -> Pairs:
     """Pair the runs that settings name, one by one.
 
-    What one pattern finds is in natural order of names, without the words at both ends that all of
-    them share: `a-base`, `a-m-base` come in the same order as `a-tuned`, `a-m-tuned`. Patterns keep
-    the order in which they were written. Raises UserError: no such folder, no run, different
-    numbers, one model only, a run on both sides.
+    Patterns keep their order. The matches of one pattern are in natural order of their names
+    without the words at either end that all share, so `a-base`, `a-m-base` come in the same order
+    as `a-tuned`, `a-m-tuned`. Raises UserError: no such folder, no run, different numbers of runs,
+    only one model, a run on both sides.
     """
     before, after = _side("before", cfg.before), _side("after", cfg.after)
     if both := {path.resolve() for path in before} & {path.resolve() for path in after}:
-        raise UserError(f"{min(both)}: named by before= and by after=; a run has one side")
+        raise UserError(f"{min(both)}: is in before= and in after=; name a run in only one")
     if len(before) != len(after):
         names = [", ".join(folder.name for folder in side) for side in (before, after)]
         raise UserError(
@@ -39,38 +39,38 @@ def pair(cfg: ReversalConfig) -> Pairs:
             " name the same models on both sides"
         )
     if len(before) < 2:
-        raise UserError(f"before= names one run, {before[0].name}; an order needs 2 models or more")
+        raise UserError(f"before= names one run, {before[0].name}; a ranking needs 2 or more")
     return Pairs(before, after)
 
 
 def _side(key: str, patterns: Sequence[str]) -> list[Path]:
     """List the run folders of one side, each once."""
-    sides: dict[Path, Path] = {}
+    runs: dict[Path, Path] = {}  # by real path
     for pattern in patterns:
         folders = _matching(key, pattern)
         names = distinct([str(folder) for folder in folders])
         for _, folder in sorted(zip(names, folders, strict=True), key=lambda f: natural(f[0])):
-            sides.setdefault(folder.resolve(), folder)
-    return list(sides.values())
+            runs.setdefault(folder.resolve(), folder)
+    return list(runs.values())
 
 
 def _matching(key: str, pattern: str) -> list[Path]:
-    """List the run folders that match a pattern, without greedy twins of others among them."""
-    place = Path(pattern).expanduser()
-    if place.is_dir():
-        folders = find.within(place)
+    """List the run folders that match a pattern, without the greedy twins of others."""
+    path = Path(pattern).expanduser()
+    if path.is_dir():
+        folders = find.within(path)
     elif glob.has_magic(pattern):
-        folders = [Path(path) for path in glob.glob(str(place)) if find.is_run(Path(path))]
+        folders = [Path(name) for name in glob.glob(str(path)) if find.is_run(Path(name))]
         if not folders:
             raise UserError(f"{key}={pattern}: matches no run folder")
     else:
         raise UserError(f"{key}={pattern}: no such folder; name run folders, or a glob of them")
-    twins = {path.with_name(path.name + TWIN) for path in (f.resolve() for f in folders)}
+    twins = {run.with_name(run.name + TWIN) for run in (f.resolve() for f in folders)}
     return [folder for folder in folders if folder.resolve() not in twins]
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Strip names of the words at both ends that all of them share.
+    """Strip from names the words at either end that all of them share.
 
     >>> distinct(["demo-constant-base", "demo-cosine-to-zero-base"])
     ['constant', 'cosine-to-zero']
@@ -88,21 +88,21 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def _common(words: Sequence[list[str]]) -> int:
-    """Count the first words that are the same in all."""
+    """Count the leading words that all names share."""
     columns = zip(*words, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def mismatch(before: Sequence[str], after: Sequence[str]) -> str | None:
-    """Say why a pairing looks wrong, by the parts of the names that differ; else None.
+    """Return why a pairing looks wrong, by the parts of the names that differ; else None.
 
     >>> mismatch(["a-base", "b-base"], ["a-tuned", "b-tuned"])
     >>> mismatch(["a-base", "b-base"], ["b-tuned", "a-tuned"])
-    'by their names a-base belongs to a-tuned, and is paired with b-tuned'
+    'by name a-base belongs to a-tuned, but is paired with b-tuned'
     """
     models, others = distinct(before), distinct(after)
     for model, other, name, paired in zip(models, others, before, after, strict=True):
         if model != other and model in others:
-            own = after[others.index(model)]
-            return f"by their names {name} belongs to {own}, and is paired with {paired}"
+            match = after[others.index(model)]
+            return f"by name {name} belongs to {match}, but is paired with {paired}"
     return None

@@ -1,4 +1,4 @@
-"""Protocols of evaluation: metrics, greedy decoding beside them, their cost, and stacks of runs."""
+"""Define evaluation protocols: metrics, greedy decoding, their cost, and stacks of runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ TWIN = "-greedy"  # ends the name of a greedy run beside a sampled one
 AVG, BAYES = "avg", "bayes"
 PASS = "pass@"  # begins the names of Pass@k
 AVERAGES = (AVG, BAYES, f"{PASS}1")
-"""What orders models alike where all questions have the same number of trials."""
+"""Metrics that order models alike if all questions have the same number of trials."""
 AVERAGE = table.parse(AVG)
 
 
@@ -32,11 +32,11 @@ def _without_interval(R: Any, **_: Any) -> Summary:
 
 
 GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_interval)
-"""The share of greedy attempts, (..., M, 1): one a question, without chance and so no interval."""
+"""The share of correct greedy attempts, (..., M, 1); not random, so without an interval."""
 
 
 def metrics(names: Iterable[str]) -> list[Metric]:
-    """List avg and bayes, with which all others are compared, and then those named.
+    """List avg and bayes, with which all others are compared, and then the metrics in `names`.
 
     >>> [metric.title(80) for metric in metrics(["pass@2", "avg", "maj@4"])]
     ['avg@80', 'Bayes@80', 'Pass@2', 'Maj@4']
@@ -45,12 +45,12 @@ def metrics(names: Iterable[str]) -> list[Metric]:
 
 
 def passes(names: Iterable[str], trials: int) -> list[int]:
-    """List the k of every Pass@k that so many trials are enough for, smallest first."""
+    """List the k of every Pass@k with at most `trials` trials, in ascending order."""
     return sorted(m.k for m in metrics(names) if m.name.startswith(PASS) and m.k <= trials)
 
 
 def largest_k(names: Iterable[str]) -> int:
-    """Find the largest k of Pass@k among names of metrics; 1 without any.
+    """Return the largest k of Pass@k among names of metrics; 1 without any.
 
     >>> largest_k(["avg", "pass@2", "pass@16", "maj@64"])
     16
@@ -59,14 +59,14 @@ def largest_k(names: Iterable[str]) -> int:
 
 
 class Tokens(NamedTuple):
-    """Mean tokens of an evaluation; None where some run does not record it, as imported ones."""
+    """Mean tokens of an evaluation; None if some run, such as an imported one, has no record."""
 
     prompt: float | None
-    completion: float | None  # of an attempt
+    completion: float | None  # per attempt
 
 
 def tokens(runs: Sequence[Run]) -> Tokens:
-    """Average over runs the tokens of their prompts and their completions."""
+    """Average the tokens of prompts and of completions over runs."""
     usages = [outcomes.usage(run) for run in runs]
     return Tokens(
         _mean([usage.prompt_mean for usage in usages]),
@@ -75,47 +75,47 @@ def tokens(runs: Sequence[Run]) -> Tokens:
 
 
 def _mean(means: Sequence[float | None]) -> float | None:
-    known = [mean for mean in means if mean is not None]
-    return float(np.mean(known)) if known and len(known) == len(means) else None
+    recorded = [mean for mean in means if mean is not None]
+    return float(np.mean(recorded)) if recorded and len(recorded) == len(means) else None
 
 
 def evaluation_cost(
     used: Tokens, questions: int, trials: float, prices: PriceSettings
 ) -> float | None:
-    """Price `trials` attempts at every question by one model; prices are per million tokens.
+    """Compute the cost of `trials` attempts by one model at every question.
 
-    None where the tokens are not known. Source: MaP, appendix C.
+    Prices are per million tokens. None if tokens are not recorded. Source: MaP, appendix C.
     """
     if used.prompt is None or used.completion is None:
         return None
-    each = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
-    return float(each * questions / outcomes.MILLION)
+    per_question = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
+    return float(per_question * questions / outcomes.MILLION)
 
 
 def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
     """Read runs as one stack of outcomes, in the order of their folders.
 
-    `like`: a stack that must be of the same questions. Raises UserError: runs of several data sets;
-    a run that cannot be read, is not graded, or holds other questions than the others.
+    `like`: a stack that must have the same questions. Raises UserError: runs of several data sets;
+    a run that cannot be read, is not graded, or has other questions than the rest.
     """
-    with console.capture():  # a run that is left out is an error here, and one line is enough
+    with console.capture():  # a run that is left out raises below, and one line is enough
         stacks = cohorts.load(AnalysisConfig(folders=[str(folder) for folder in folders]))
     if len(stacks) > 1:
         raise UserError(
             f"the runs are of several data sets ({', '.join(stack.dataset for stack in stacks)});"
-            " name runs of one"
+            " name runs of one data set"
         )
     [stack] = stacks
     if left_out := [line for line in stack.warnings if " is left out: " in line]:
         raise UserError(left_out[0])
     first = (like or stack).members[0].run
-    others = {row["question_hash"] for row in first.questions}
+    expected = {row["question_hash"] for row in first.questions}
     for run in (member.run for member in stack.members):
-        own = {row["question_hash"] for row in run.questions}
-        if own != others:
+        hashes = {row["question_hash"] for row in run.questions}
+        if hashes != expected:
             raise UserError(
-                f"{run.path}: of its {len(own)} questions {len(own & others)} are among the"
-                f" {len(others)} of {first.path}; evaluate all models on the same questions"
+                f"{run.path}: {len(hashes & expected)} of its {len(hashes)} questions are among the"
+                f" {len(expected)} of {first.path}; evaluate all models on the same questions"
             )
     for line in stack.warnings:
         warn(line)
@@ -123,12 +123,12 @@ def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
 
 
 def greedy_twins(sampled: Sequence[Path]) -> list[Path] | None:
-    """Find the greedy runs beside run folders; None unless each has one that is graded."""
+    """Return the graded greedy runs beside run folders; None unless each has one."""
     folders = [path.with_name(path.name + TWIN) for path in sampled]
     if not all(map(find.is_run, folders)):
         return None
     runs = [open_run(folder) for folder in folders]
-    # None: of imported records that do not state it
+    # Imported records may not state it: None
     temperatures = [differences.protocol(run)["sampling.temperature"] for run in runs]
     greedy = not any(temperatures) and all(shards.files(run.grades) for run in runs)
     return folders if greedy else None

@@ -1,4 +1,4 @@
-"""prr: the pairwise ranking reversal rate between two sets of runs, in tables and pictures.
+"""prr: the pairwise ranking reversal rate between two sets of runs, in tables and figures.
 
 Source: MaP (Wang et al., 2025), section 3.1; posteriors of arXiv 2510.04265.
 """
@@ -39,8 +39,8 @@ from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversa
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CHANCE = 0.5  # of two orders that are independent
-_MOST_NAMED = 5  # pairs in a note
+CHANCE = 0.5  # expected rate of two independent rankings
+_MAX_NAMED = 5  # pairs in a note
 _THREE = "{:.3f}"
 
 
@@ -49,10 +49,10 @@ class Reversals(NamedTuple):
 
     metric: str  # its name
     label: str
-    trials: float  # of a question that one model's evaluation before takes, a mean where ragged
+    trials: float  # per question for one model before; a mean if they differ
     before: Summary  # arrays (L,)
     after: Summary
-    posterior: Reversal | None = None  # of the rate; None but for avg, Bayes and Pass@k
+    posterior: Reversal | None = None  # of the rate; only for avg, Bayes and Pass@k
 
     @property
     def rate(self) -> float:
@@ -61,12 +61,12 @@ class Reversals(NamedTuple):
 
     @property
     def ranks(self) -> tuple[Ints, Ints]:
-        """Competition ranks before and after, 1 the best; ties share one."""
+        """Competition ranks before and after, 1 the best; ties share a rank."""
         return ranks(self.before.value), ranks(self.after.value)
 
 
 class Measured(NamedTuple):
-    """All that `prr` measures, before it becomes tables."""
+    """The measurements of `prr`."""
 
     cohort: Cohort  # 2 L runs: before, then after
     before: list[str]  # L names
@@ -77,29 +77,29 @@ class Measured(NamedTuple):
 
     @property
     def trials(self) -> tuple[int, int]:
-        """The fewest and the most trials of a question of a run."""
-        had = np.ma.count(self.cohort.matrix(), axis=2)
-        return int(had.min()), int(had.max())
+        """The smallest and the largest number of trials of any question in any run."""
+        counts = np.ma.count(self.cohort.matrix(), axis=2)
+        return int(counts.min()), int(counts.max())
 
     @property
     def size(self) -> str:
-        """The data set and how much of it was measured, in words."""
+        """The data set and the numbers of models, questions and trials, as text."""
         fewest, most = self.trials
         trials = f"{most} trials" if fewest == most else f"{fewest} to {most} trials"
         questions = len(self.cohort.question_ids)
         return f"{self.cohort.dataset}, {len(self.before)} models, {questions} questions, {trials}"
 
     def on_page(self) -> list[Reversals]:
-        """The protocols that a page has room for: greedy, avg@N, Pass@k with the largest k."""
+        """The protocols shown on the page: greedy, avg@N, and Pass@k with the largest k."""
         first = [p for p in self.reversals if p.metric in (GREEDY.name, AVG)]
         passes = [p for p in self.reversals if p.metric.startswith(PASS) and p.trials > 1]
         return [*first, *passes[-1:]]
 
 
 def run(cfg: ReversalConfig) -> None:
-    """Compare the order of models before and after; print tables, save them with pictures.
+    """Compare the order of models before and after; print tables, save them with figures.
 
-    Raises UserError: runs that cannot be compared. OSError: the folder may not be written.
+    Raises UserError: the runs cannot be compared. OSError: the folder cannot be written.
     """
     pairs = pairing.pair(cfg)
     measured = measure(pairs, cfg)
@@ -122,8 +122,8 @@ def run(cfg: ReversalConfig) -> None:
         "protocols": rates.rows,
         "ranks": by_model,
         "tokens": {
-            kind: of and {"prompt_tokens": of.prompt, "completion_tokens": of.completion}
-            for kind, of in measured.tokens.items()
+            kind: used and {"prompt_tokens": used.prompt, "completion_tokens": used.completion}
+            for kind, used in measured.tokens.items()
         },
         "differences": measured.cohort.differences,
         "pairing_doubt": measured.mismatch,
@@ -132,8 +132,8 @@ def run(cfg: ReversalConfig) -> None:
     title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
     warnings = [f"Warning: {measured.mismatch}."] * bool(measured.mismatch)
     text = page(title, [], warnings, figures, {"protocols": rates, **pages})
-    saved = {"protocols": rates, "ranks": rank_table(measured, by_model)}
-    files.write(folder, "prr", record, saved, figures, {"prr.md": text})
+    tables = {"protocols": rates, "ranks": rank_table(measured, by_model)}
+    files.write(folder, "prr", record, tables, figures, {"prr.md": text})
     note(
         f"saved {folder / 'prr.md'}, prr.json, protocols and ranks as .csv, .json, .tex, .md, and"
         f" {' and '.join(figures)} as .png, .pdf"
@@ -141,7 +141,10 @@ def run(cfg: ReversalConfig) -> None:
 
 
 def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
-    """Measure the reversal rate of every protocol. Raises UserError: runs cannot be compared."""
+    """Measure the reversal rate of every protocol.
+
+    Raises UserError: the runs cannot be compared.
+    """
     models, folders = len(pairs.before), [*pairs.before, *pairs.after]
     cohort, twins = stacked(folders), greedy_twins(folders)
     greedy = None if twins is None else stacked(twins, cohort)
@@ -149,10 +152,10 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
     before, after = names[:models], names[models:]
     mismatch = pairing.mismatch(before, after)
     if mismatch is not None:
-        warn(f"{mismatch}; if that is wrong list the runs: before=A,B after=C,D")
+        warn(f"{mismatch}; to correct it list the runs: before=A,B after=C,D")
     used = {
-        kind: None if of is None else tokens([m.run for m in of.members[:models]])
-        for kind, of in {"sampled": cohort, "greedy": greedy}.items()
+        kind: None if stack is None else tokens([m.run for m in stack.members[:models]])
+        for kind, stack in {"sampled": cohort, "greedy": greedy}.items()
     }
     rates = reversals(cohort.matrix(), cfg, None if greedy is None else greedy.matrix())
     return Measured(cohort, before, after, rates, used, mismatch)
@@ -161,14 +164,14 @@ def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
 def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> list[Reversals]:
     """Score all protocols that the trials allow before and after, greedy first.
 
-    `outcomes` are of L models before and of the same L after, 1 correct and 0 not, masked where
-    pending, of shape (2 L, M, N), and `greedy` those of greedy decoding, (2 L, M, 1), where it was
-    run. With equal trials everywhere labels state how many, avg@16; else avg@N. Metrics that need
-    more than the fewest trials are left out.
+    `outcomes` (2 L, M, N) are of L models before and then of the same L after: 1 correct, 0 not,
+    masked if pending; `greedy` (2 L, M, 1) are those of greedy decoding. Labels state the number of
+    trials if it is the same everywhere, as avg@16; else avg@N. Metrics that need more than the
+    smallest number of trials are left out.
     """
-    L, had = len(outcomes) // 2, np.ma.count(outcomes, axis=2)
-    fewest, most = int(had.min()), int(had.max())
-    size, trials = (fewest, float(most)) if fewest == most else ("N", float(had[:L].mean()))
+    L, counts = len(outcomes) // 2, np.ma.count(outcomes, axis=2)
+    fewest, most = int(counts.min()), int(counts.max())
+    size, trials = (fewest, float(most)) if fewest == most else ("N", float(counts[:L].mean()))
 
     @functools.cache
     def posterior(k: int) -> Reversal:
@@ -179,20 +182,20 @@ def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> 
     for metric in [*[GREEDY] * (greedy is not None), *enough]:
         R: Any = greedy if metric is GREEDY else outcomes
         before, after = (metric.summary(side, cfg.confidence) for side in (R[:L], R[L:]))
-        average = metric.name in (AVG, BAYES)  # whose posterior is that of Pass@1
-        takes = trials if average else metric.k
+        average = metric.name in (AVG, BAYES)  # their posterior is that of Pass@1
+        needed = trials if average else metric.k
         drawn = average or metric.name.startswith(PASS)
-        own = posterior(1 if average else metric.k) if drawn else None
-        rates.append(Reversals(metric.name, metric.title(size), takes, before, after, own))
+        rate = posterior(1 if average else metric.k) if drawn else None
+        rates.append(Reversals(metric.name, metric.title(size), needed, before, after, rate))
     return rates
 
 
 def pair_counts(protocol: Reversals, confidence: float) -> Row:
     """Count the pairs of models that reverse, that are tied, and that are apart on both sides.
 
-    Apart: the interval of the difference of the two scores, at this confidence, leaves out 0; it
-    takes trials as independent, and pairs one at a time. `apart` is None without a sigma, and
-    `turned` are those of them that reverse, by position.
+    A pair is apart if the interval of the difference of its scores excludes 0; the interval assumes
+    independent trials and is not simultaneous. `apart` is None without a sigma; `apart_reversed`
+    lists the positions of pairs that are apart and reverse.
     """
     upper = np.triu_indices(len(protocol.before.value), 1)
     before, after = (np.sign(rank[upper[1]] - rank[upper[0]]) for rank in protocol.ranks)
@@ -201,19 +204,19 @@ def pair_counts(protocol: Reversals, confidence: float) -> Row:
         "reversed": int((before * after < 0).sum()),
         "tied": int((before * after == 0).sum()),
         "apart": None,
-        "turned": [],
+        "apart_reversed": [],
     }
     if protocol.before.sigma is not None:
         sides = (protocol.before, protocol.after)
         first, second = (_apart(side, confidence)[upper] for side in sides)
-        turned = np.flatnonzero(first * second < 0)
+        opposite = np.flatnonzero(first * second < 0)
         counts["apart"] = int((first * second != 0).sum())
-        counts["turned"] = [(int(upper[0][i]), int(upper[1][i])) for i in turned]
+        counts["apart_reversed"] = [(int(upper[0][i]), int(upper[1][i])) for i in opposite]
     return counts
 
 
 def _apart(scores: Summary, confidence: float) -> Ints:
-    """Return (L, L): 1 where the row's model is surely ahead of the column's, -1 where behind."""
+    """Return (L, L): 1 where the row's model is ahead of the column's, -1 behind, else 0."""
     value, sigma = scores.value, scores.sigma
     compared = scoring.compare_scores(value[:, None], sigma[:, None], value, sigma, confidence)
     return np.asarray((compared.lo > 0).astype(np.int64) - (compared.hi < 0))
@@ -222,14 +225,14 @@ def _apart(scores: Summary, confidence: float) -> Ints:
 def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
     """Tabulate PRR by protocol, with its posterior, the pairs that are apart, and the cost.
 
-    The cost is of one model's evaluation before, in the currency of the prices; of Pass@k what k
-    attempts cost, as MaP draws it, although its score here takes all N trials.
+    The cost is that of evaluating one model before, in the currency of the prices; for Pass@k the
+    cost of k attempts, as in MaP, although the score here uses all N trials.
     """
     names, questions = distinct(measured.before), len(measured.cohort.question_ids)
     rows: list[Row] = []
     for protocol in measured.reversals:
         counts, posterior = pair_counts(protocol, cfg.confidence), protocol.posterior
-        turned = [[names[i], names[j]] for i, j in counts["turned"]]
+        reversed_names = [[names[i], names[j]] for i, j in counts["apart_reversed"]]
         used = measured.tokens["greedy" if protocol.metric == GREEDY.name else "sampled"]
         rows.append(
             {
@@ -241,8 +244,8 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
                 "low": posterior and posterior.lo,
                 "high": posterior and posterior.hi,
                 "apart": counts["apart"],
-                "apart_reversed": None if counts["apart"] is None else len(turned),
-                "apart_reversed_pairs": turned,
+                "apart_reversed": None if counts["apart"] is None else len(reversed_names),
+                "apart_reversed_pairs": reversed_names,
                 "trials": protocol.trials,
                 "cost": used
                 and protocols.evaluation_cost(used, questions, protocol.trials, cfg.prices),
@@ -270,45 +273,45 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
 def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
     pairs, level = rows[0]["pairs"], percent(cfg.confidence)
     notes = [
-        f"PRR: share of the {pairs} pairs whose order reverses; a tie is no reversal. Chance is"
+        f"PRR: share of the {pairs} pairs whose order reverses; a tie is not a reversal. Chance is"
         f" {CHANCE:g}, and one pair is {1 / pairs:.4f}",
-        "posterior: of the rate, from these very trials; noise reverses half of the pairs that the"
-        f" trials cannot tell apart, so its {level} interval need not hold PRR",
-        f"apart: the {level} interval of the difference leaves out 0 before and after; trials are"
-        " taken as independent",
+        "posterior: of the rate, from these trials; noise reverses half of the pairs that they"
+        f" cannot tell apart, so its {level} interval need not contain PRR",
+        f"apart: the {level} interval of the difference excludes 0 before and after, assuming"
+        " independent trials",
     ]
     fewest, most = measured.trials
     if fewest < most:
         notes.append(f"N: questions have {fewest} to {most} trials")
-    turned = {tuple(pair): None for row in rows for pair in row["apart_reversed_pairs"]}
-    if turned:
-        named = ", ".join(f"{a} and {b}" for a, b in list(turned)[:_MOST_NAMED])
-        more = f" and {len(turned) - _MOST_NAMED} more" if len(turned) > _MOST_NAMED else ""
+    apart = {tuple(pair): None for row in rows for pair in row["apart_reversed_pairs"]}
+    if apart:
+        named = ", ".join(f"{a} and {b}" for a, b in list(apart)[:_MAX_NAMED])
+        more = f" and {len(apart) - _MAX_NAMED} more" if len(apart) > _MAX_NAMED else ""
         notes.append(f"apart and reversed by some protocol: {named}{more}")
     notes.append(
-        "greedy: one attempt of each question, so no interval from trials"
+        "greedy: one attempt at each question, so no interval from trials"
         if where(rows, metric=GREEDY.name)
-        else "greedy is left out: not every run has a graded one beside it, RUN-greedy"
+        else "greedy is left out: not every run has a graded greedy run, RUN-greedy"
     )
     if short := [m.title() for m in protocols.metrics(cfg.metrics) if m.k > fewest]:
-        notes.append(f"{', '.join(short)}: left out, some question has fewer trials")
+        notes.append(f"{', '.join(short)}: left out, because some question has fewer trials")
     notes.append(_cost_note(measured.tokens["sampled"], cfg))
     return [*notes, *(f"not alike: {line}" for line in measured.cohort.differences)]
 
 
 def _cost_note(used: Tokens | None, cfg: ReversalConfig) -> str:
     if used is None or used.prompt is None or used.completion is None:
-        return "cost: not known, since some run does not record how many tokens it took"
+        return "cost: unknown, because some run does not record its tokens"
     prices = ", ".join(f"{name} {price:g}" for name, price in vars(cfg.prices).items())
     return (
-        "cost: of one model's evaluation before, by appendix C of MaP; prices per million tokens"
+        "cost: of evaluating one model before (MaP, appendix C); prices per million tokens"
         f" ({prices}); a prompt has {used.prompt:,.0f} tokens, an attempt {used.completion:,.0f}."
-        " Pass@k: of k attempts, although its score here is of all N; avg, Bayes: of N"
+        " Pass@k: of k attempts, although its score uses all N; avg, Bayes: of N"
     )
 
 
 def rank_rows(measured: Measured) -> list[Row]:
-    """Make one row a protocol and model, in the order of the pairs."""
+    """Return one row per protocol and model, in the order of the pairs."""
     rows: list[Row] = []
     for protocol in measured.reversals:
         rank_before, rank_after = protocol.ranks
@@ -328,7 +331,7 @@ def rank_rows(measured: Measured) -> list[Row]:
 
 
 def rank_table(measured: Measured, rows: Rows, label: str | None = None) -> Table:
-    """Tabulate the pairs of runs and how far each model moved; of one protocol or of all."""
+    """Tabulate each model's ranks and shift by the protocol `label`; None: by all."""
     heads = [
         *columns(align="left", wide=label is not None, protocol="protocol"),
         *columns(align="left", before="before", after="after"),
@@ -338,9 +341,9 @@ def rank_table(measured: Measured, rows: Rows, label: str | None = None) -> Tabl
         *columns("{:+d}", group="rank", shift="shift"),
     ]
     notes = [
-        "each row is one model: check that the names belong together",
-        "ranks: competition, 1 the best; shift: places won (+) or lost (-) from before to after",
-        "σ: avg and Bayes of the posterior; others over repetitions of the trials",
+        "each row is one model: check that its two runs belong together",
+        "ranks: competition, 1 the best; shift: ranks gained (+) or lost (-) from before to after",
+        "σ: of the posterior for avg and Bayes; over repetitions of the trials for others",
     ]
     title = f"ranks before and after{f' by {label}' if label else ''}: {measured.size}"
     return Table(title, heads, where(rows, protocol=label) if label else rows, notes)

@@ -1,8 +1,8 @@
-"""How steadily scores follow training: rows of the tables of `trajectory`.
+"""Measure how steadily scores follow training: rows of the tables of `trajectory`.
 
-Of the trials as they are, and of bootstrap replicates of them: whole trials, one index for all
-questions, checkpoints and windows, so that all protocols of one number of trials are judged on the
-same draws.
+On the trials themselves and on bootstrap replicates of them. A replicate draws whole trials, one
+index for all questions, checkpoints and windows, so all protocols with the same number of trials
+share their draws.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.training.protocols import (
     GREEDY,
     evaluation_cost,
 )
-from bayes_at_n.pipeline.training.tracks import Track, common_steps, together
+from bayes_at_n.pipeline.training.tracks import Track, by_training, common_steps
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.ranking import trajectory as follow
 
@@ -30,15 +30,15 @@ ALL, COMMON = "all", "common"
 
 
 class Steadiness(NamedTuple):
-    """How steadily scores (..., n) follow training, each (...)."""
+    """Measures of how steadily scores (..., n) follow training, each (...)."""
 
     tau: Any  # MaP's
-    tau_b: Any  # masked where all steps tie
-    down: Any
-    flat: Any  # share of the steps at which the score goes neither up nor down
+    tau_b: Any  # masked if all steps tie
+    down: Any  # share of the steps whose score goes down
+    flat: Any  # share of the steps whose score goes neither up nor down
 
     def cells(self) -> Row:
-        """Return those of one curve; None where there is no τ_b.
+        """Return the measures of one curve as cells; None for an undefined τ_b.
 
         >>> steadiness([0.1, 0.3, 0.1 + 0.2, 0.2, 0.2]).cells()["flat"]
         0.5
@@ -47,7 +47,7 @@ class Steadiness(NamedTuple):
         return {name: None if np.ma.is_masked(part) else float(part) for name, part in parts}
 
 
-Drawn = Mapping[str, Steadiness]  # of replicates (B,), by metric
+Drawn = Mapping[str, Steadiness]  # by metric, over B replicates: (B,)
 
 
 def steadiness(scores: Any) -> Steadiness:
@@ -58,10 +58,10 @@ def steadiness(scores: Any) -> Steadiness:
 
 
 def replicates(track: Track, trials: int, cfg: TrajectoryConfig) -> dict[str, Steadiness]:
-    """Measure every replicate of so many trials, by metric, on the same draws; (replicates,) each.
+    """Measure replicates of `trials` trials by metric, on the same draws; (replicates,) each.
 
-    Votes and greedy decoding are not drawn again. Bayes@N and Pass@1 order models as the average
-    does, which is computed.
+    Votes and greedy decoding are not resampled. Bayes@N and Pass@1, which order models as avg@N
+    does, have its values.
     """
     metrics = [
         metric
@@ -70,7 +70,7 @@ def replicates(track: Track, trials: int, cfg: TrajectoryConfig) -> dict[str, St
     ]
     estimates = {m.name: m.estimate for m in metrics if m.name == AVG or m.name not in AVERAGES}
     scores = follow.resampled_scores(track.R, estimates, trials, cfg.replicates, cfg.seed)
-    drawn = {name: steadiness(of) for name, of in scores.items()}
+    drawn = {name: steadiness(values) for name, values in scores.items()}
     return {metric.name: drawn[_twin(metric)] for metric in metrics}
 
 
@@ -82,8 +82,8 @@ def _twin(metric: Metric) -> str:
 def spread(drawn: Steadiness | None, steps: int, cfg: TrajectoryConfig) -> Row:
     """Compute mean and interval over replicates, such as tau_mean, tau_low and tau_high.
 
-    None where no replicate has a value, and where nothing is drawn, as of greedy decoding. The
-    interval of either tau is the whole scale where so few steps tell none from chance.
+    None without replicates, as for greedy decoding, and if no replicate has a value. The interval
+    of either tau is its whole scale if the steps are too few to distinguish any order from chance.
     """
     cells: Row = {}
     for name in Steadiness._fields:
@@ -97,7 +97,7 @@ def spread(drawn: Steadiness | None, steps: int, cfg: TrajectoryConfig) -> Row:
 
 
 def numbers(most: int) -> list[int]:
-    """List numbers of trials: powers of two, and all there are.
+    """List numbers of trials: the powers of two up to `most`, and `most`.
 
     >>> numbers(80), numbers(4), numbers(1)
     ([1, 2, 4, 8, 16, 32, 64, 80], [1, 2, 4], [1])
@@ -106,22 +106,22 @@ def numbers(most: int) -> list[int]:
 
 
 def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
-    """Make one row a step of each protocol: score, interval, and the change from the one before."""
+    """Return one row per protocol and step: score, interval, and change from the step before."""
     rows: list[Row] = []
     for track in tracks:
         for metric in track.metrics(cfg.metrics):
             scores = track.summary(metric, cfg.confidence)
-            moved = None  # there is no prior
+            shrinkage = None  # other metrics have no prior
             if metric.name == BAYES:
-                moved = scoring.shrinkage(scores.value, scores.sigma, scoring.avg(track.R)[0])
+                shrinkage = scoring.shrinkage(scores.value, scores.sigma, scoring.avg(track.R)[0])
             cells = {
                 "step": track.steps,
                 "name": track.names,
                 **scores._asdict(),
-                "shrinkage": moved,
+                "shrinkage": shrinkage,
                 **changes(scores, cfg.confidence),
             }
-            rows += records(cells, **track.place(metric))
+            rows += records(cells, **track.labels(metric))
     _warn_shrunk([row for row in rows if row["shrinkage"] is not None])
     return rows
 
@@ -133,14 +133,15 @@ def _warn_shrunk(rows: Rows) -> None:
         warn(
             f"the uniform prior moved Bayes@N by more than {scoring.SHRINKAGE_LIMIT:g} σ at"
             f" {len(far)} of {len(rows)} points ({worst['name']} {worst['shrinkage']:+.2f} σ):"
-            " its intervals cover less than they say there; read avg@N and its interval"
+            " its intervals cover less than they claim; read avg@N and its interval"
         )
 
 
 def changes(scores: Summary, confidence: float) -> Row:
-    """Compare each of n scores with the one before, (n,), masked at the first.
+    """Compare each of n scores with the one before: arrays (n,), masked at the first.
 
-    `real` where its interval leaves out 0; None, as the ends of the interval, without a sigma.
+    A change is `real` if its interval excludes 0. Without a sigma, `real` and the ends of the
+    interval are None.
     """
     value, sigma = scores.value, scores.sigma
     before = np.roll(value, 1)
@@ -155,29 +156,29 @@ def changes(scores: Summary, confidence: float) -> Row:
 
 
 def judge(tracks: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, list[Row]]:
-    """Make the rows of `stability`, `samples`, `pairs` and `gains`, on the same replicates.
+    """Return the rows of `stability`, `samples`, `pairs` and `gains`, on the same replicates.
 
-    `stability` has each protocol over all its steps and over those that all windows share; all
-    others are over these, so that windows can be compared. `samples` has each protocol by number of
-    trials, with its cost, `pairs` Bayes@n against every other metric, and `gains` merged windows
-    against single checkpoints with the same metric and number of trials.
+    `stability` has each protocol over all its steps and over those that all windows share; the
+    others are over the shared steps, so that windows can be compared. `samples` has each protocol
+    by number of trials, with its cost; `pairs`, Bayes@n against every other metric; `gains`, merged
+    windows against single checkpoints with the same metric and number of trials.
     """
     rows: dict[str, list[Row]] = {"stability": [], "samples": [], "pairs": [], "gains": []}
     with Meter("bootstrap", len(tracks)) as meter:
-        for windows in together(tracks):
+        for windows in by_training(tracks):
             shared = common_steps(windows)
-            single: dict[int, Drawn] = {}  # of windows of one, which come first, by trials
+            single: dict[int, Drawn] = {}  # by trials, of windows of one, which come first
             for track in windows:
                 whole = len(shared) == len(track.steps)
-                cut = track if whole else track.at(shared)
+                cut = track if whole else track.select(shared)
                 by_trials: dict[int, Drawn] = {}
                 if len(shared) > 1:
                     by_trials = {n: replicates(cut, n, cfg) for n in numbers(track.trials)}
                 drawn = by_trials[track.trials] if whole else replicates(track, track.trials, cfg)
-                own = [*_judged(track, ALL, drawn, cfg)]
-                rows["stability"] += own
+                added = [*_judged(track, ALL, drawn, cfg)]
+                rows["stability"] += added
                 if whole:
-                    rows["stability"] += [{**row, "steps": COMMON} for row in own]
+                    rows["stability"] += [{**row, "steps": COMMON} for row in added]
                 elif by_trials:
                     rows["stability"] += _judged(cut, COMMON, by_trials[track.trials], cfg)
                 for n, drawn in by_trials.items():
@@ -192,11 +193,11 @@ def _judged(track: Track, steps: str, drawn: Drawn, cfg: TrajectoryConfig) -> It
         scores = track.summary(metric, cfg.confidence)
         change, real = (changes(scores, cfg.confidence)[key] for key in ("change", "real"))
         yield {
-            **track.place(metric),
+            **track.labels(metric),
             "steps": steps,
             "n": len(track.steps),
             "trials": track.trials,
-            "twin": metric.name in AVERAGES,  # whether its order is that of avg@N
+            "twin": metric.name in AVERAGES,  # orders models as avg@N does
             **steadiness(scores.value).cells(),
             **spread(drawn.get(metric.name), len(track.steps), cfg),
             "real_up": None if real is None else int((real & (change > 0)).sum()),
@@ -205,33 +206,33 @@ def _judged(track: Track, steps: str, drawn: Drawn, cfg: TrajectoryConfig) -> It
 
 
 def _drawable(track: Track, drawn: Drawn, cfg: TrajectoryConfig) -> list[Metric]:
-    """List the metrics of replicates; Bayes@n for all that order models as it does."""
+    """List the metrics that have replicates; Bayes@n stands for all that order models alike."""
     metrics = [metric for metric in track.metrics(cfg.metrics) if metric.name in drawn]
     return [m for m in metrics if m.name == BAYES or m.name not in AVERAGES]
 
 
 def _by_trials(track: Track, n: int, drawn: Drawn, cfg: TrajectoryConfig) -> Iterator[Row]:
-    """Yield the rows of a track's protocols with n trials; greedy with the first."""
+    """Yield the rows of a track's protocols with n trials; greedy decoding is with n = 1."""
     greedy = [GREEDY] if n == 1 and track.greedy is not None else []
     for metric in [*greedy, *_drawable(track, drawn, cfg)]:
-        own: Row = dict.fromkeys(Steadiness._fields)  # the trials themselves
+        observed: Row = dict.fromkeys(Steadiness._fields)  # of the trials themselves
         if metric is GREEDY or n == track.trials:
-            own = steadiness(track.summary(metric, cfg.confidence).value).cells()
-        each, once = cost(track, metric, n, cfg), cost(track, AVERAGE, 1, cfg)
+            observed = steadiness(track.summary(metric, cfg.confidence).value).cells()
+        price, unit = cost(track, metric, n, cfg), cost(track, AVERAGE, 1, cfg)
         yield {
-            **track.place(metric, "n"),
+            **track.labels(metric, "n"),
             "n": n,
-            **own,
+            **observed,
             **spread(drawn.get(metric.name), len(track.steps), cfg),
-            "cost": each,
+            "cost": price,
             "points": len(track.steps),
-            "cost_trajectory": None if each is None else each * len(track.steps),
-            "cost_ratio": each / once if each is not None and once else None,
+            "cost_trajectory": None if price is None else price * len(track.steps),
+            "cost_ratio": price / unit if price is not None and unit else None,
         }
 
 
 def cost(track: Track, metric: Metric, n: int, cfg: TrajectoryConfig) -> float | None:
-    """Price n trials of every question of one model."""
+    """Compute the cost of n trials of every question by one model; None if unknown."""
     tokens = track.tokens
     if metric is GREEDY:
         tokens = tokens._replace(completion=track.greedy_tokens.completion)
@@ -246,31 +247,31 @@ def _compare(
     rows: dict[str, list[Row]],
     cfg: TrajectoryConfig,
 ) -> None:
-    """Add the rows of a track with n trials that compare it on the same draws."""
+    """Add to `pairs` and `gains` the comparisons of a track with n trials on the same draws."""
     for metric in _drawable(track, drawn, cfg):
-        own, cells = drawn[metric.name], {**track.place(metric, "n"), "n": n}
+        taus, cells = drawn[metric.name], {**track.labels(metric, "n"), "n": n}
         if metric.name != BAYES:
-            rows["pairs"].append(cells | _compared(drawn[BAYES], own))
+            rows["pairs"].append(cells | _compared(drawn[BAYES], taus))
         if track.window > 1:
-            gain = _compared(own, single[metric.name], cfg)
+            gain = _compared(taus, single[metric.name], cfg)
             if not follow.conclusive(len(track.steps), cfg.confidence):
                 gain |= {"low": -2.0, "high": 2.0, "low_b": -2.0, "high_b": 2.0}
             rows["gains"].append(cells | gain)
 
 
 def _compared(first: Steadiness, second: Steadiness, cfg: TrajectoryConfig | None = None) -> Row:
-    """Compare both τ of the first with the second; τ_b over the replicates in which both have one.
+    """Compare both τ of the first with the second; τ_b over replicates in which both have one.
 
-    With `cfg` the interval of the difference, too.
+    With `cfg` the cells include the interval of the difference.
     """
     differences = {"": first.tau - second.tau, "_b": (first.tau_b - second.tau_b).compressed()}
     cells: Row = {}
     for end, difference in differences.items():
-        settled = np.abs(difference) > 1e-9  # taus of one order are equal but for rounding
+        differs = np.abs(difference) > 1e-9  # taus of equal orders may differ by rounding
         parts = {
-            "above": settled & (difference > 0),
-            "equal": ~settled,
-            "below": settled & (difference < 0),
+            "above": differs & (difference > 0),
+            "equal": ~differs,
+            "below": differs & (difference < 0),
             "difference": difference,
         }
         for name, part in parts.items():

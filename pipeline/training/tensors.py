@@ -1,4 +1,4 @@
-"""The tensors of checkpoints by the headers of their files, and the check that they have a mean."""
+"""Read the headers of checkpoints' tensors, and check that the checkpoints can be averaged."""
 
 import json
 import re
@@ -13,8 +13,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.training.checkpoints import INDEX, WEIGHTS, index, read_json
 
 FLOATS = {"F64", "F32", "F16", "BF16"}
-WHOLE = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
-# What may change from save to save, and changes nothing in what the weights mean.
+INTEGERS = {"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"}
+# Keys that may differ between saves without changing what the weights mean.
 _VOLATILE = re.compile(
     r"_?attn_implementation(_autoset|_internal)?|_commit_hash|_flash_attn_2_enabled|_name_or_path"
     r"|(torch_)?dtype|gradient_checkpointing|use_cache|(transformers|unsloth)_version"
@@ -23,12 +23,12 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 class Tensor(NamedTuple):
-    """One tensor of a file, not yet read."""
+    """The location of one tensor in a file."""
 
     file: Path
     dtype: str  # as safetensors spells it: BF16, F32, I64, ...
     shape: list[int]
-    start: int  # its first byte in the file
+    start: int  # offset of its first byte in the file
     size: int  # bytes
 
 
@@ -49,21 +49,21 @@ class Weights(NamedTuple):
 
 
 def read(folder: Path) -> Weights:
-    """Read the headers of a checkpoint's files; UserError if they or the index are damaged."""
+    """Read the headers of a checkpoint's files. Raises UserError: damaged headers or index."""
     file_of, tensors = index(folder), dict[str, Tensor]()
     for file in sorted({*file_of.values()}) or [WEIGHTS]:
         header = _header(folder / file)
-        wrong = [name for name, own in file_of.items() if (own == file) != (name in header)]
+        wrong = [name for name, other in file_of.items() if (other == file) != (name in header)]
         if wrong := [*wrong, *(tensors.keys() & header.keys())]:
             raise UserError(
-                f"{folder / file}: {wrong[0]} is not where {INDEX} says; copy the checkpoint again"
+                f"{folder / file}: {wrong[0]} contradicts {INDEX}; copy the checkpoint again"
             )
         tensors |= header
     return Weights(folder, tensors)
 
 
 def _header(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file in the order of their bytes."""
+    """Read the header of a file: its tensors in the order of their bytes."""
     try:
         with safe_open(path, framework="pt"), path.open("rb") as file:  # it checks the header
             data = 8 + int.from_bytes(file.read(8), "little")
@@ -81,46 +81,48 @@ def _header(path: Path) -> dict[str, Tensor]:
 
 
 def check_alike(sources: Sequence[Weights]) -> None:
-    """Check that checkpoints, oldest first, have a mean; warn if the newest has no tokenizer.
+    """Check that checkpoints, oldest first, can be averaged; warn if the newest has no tokenizer.
 
-    Raises UserError: they differ in configuration, vocabulary, or names,
-    shapes or kinds of tensors.
+    Raises UserError: they differ in configuration or vocabulary, or in names, shapes or dtypes of
+    tensors.
     """
     *olders, newest = sources
     for older in olders:
-        _same_config(newest.folder / "config.json", older.folder / "config.json")
+        _check_config(newest.folder / "config.json", older.folder / "config.json")
         if odd := sorted(newest.tensors.keys() ^ older.tensors.keys()):
             raise UserError(
-                f"{newest.folder} and {older.folder}: only one has {odd[0]} (of {len(odd)} such):"
-                " not checkpoints of one model, or one ties its embeddings"
+                f"{newest.folder} and {older.folder}: only one has {odd[0]} ({len(odd)} such):"
+                " not checkpoints of one model, or only one ties its embeddings"
             )
         for name, tensor in newest.tensors.items():
             other = older.tensors[name]
             kinds = {tensor.dtype, other.dtype}
-            averaged = kinds <= FLOATS or (kinds <= WHOLE and len(kinds) == 1)
+            averaged = kinds <= FLOATS or (kinds <= INTEGERS and len(kinds) == 1)
             if not averaged or tensor.shape != other.shape:
                 raise UserError(
                     f"{newest.folder}: {name} is {tensor.dtype} {tensor.shape}, but {other.dtype}"
-                    f" {other.shape} in {older.folder}: these have no mean, as quantised weights"
-                    " have none (merge in full precision, and quantise then)"
+                    f" {other.shape} in {older.folder}: they cannot be averaged, nor can quantized"
+                    " weights (merge in full precision, then quantize)"
                 )
         for name in _TOKENIZERS:  # training checkpoints often have none
             paths = newest.folder / name, older.folder / name
             if all(path.is_file() for path in paths) and len({*map(_vocabulary, paths)}) > 1:
                 raise UserError(
-                    f"{paths[1]}: another vocabulary than {paths[0]}: a token means another thing"
-                    " there, so these are not checkpoints of one model"
+                    f"{paths[1]}: another vocabulary than {paths[0]}: tokens differ in meaning, so"
+                    " these are not checkpoints of one model"
                 )
-    having = [s.folder for s in sources if any((s.folder / name).is_file() for name in _TOKENIZERS)]
-    if having and newest.folder not in having:
+    folders = [
+        s.folder for s in sources if any((s.folder / name).is_file() for name in _TOKENIZERS)
+    ]
+    if folders and newest.folder not in folders:
         warn(
             f"{newest.folder}: the newest has no tokenizer, so the mean has none; copy its files"
-            f" from {having[-1]} into the mean, if the model has not changed"
+            f" from {folders[-1]} into the mean, if the model has not changed"
         )
 
 
-def _same_config(newest: Path, older: Path) -> None:
-    config, other = (_lasting(read_json(path)) for path in (newest, older))
+def _check_config(newest: Path, older: Path) -> None:
+    config, other = (_stable(read_json(path)) for path in (newest, older))
     for key in ("architectures", *config, *other):
         if config.get(key) != other.get(key):
             raise UserError(
@@ -129,17 +131,15 @@ def _same_config(newest: Path, older: Path) -> None:
             )
 
 
-def _lasting(value: Any) -> Any:
-    """Strip a configuration of volatile keys, at any depth, and of those without a value."""
+def _stable(value: Any) -> Any:
+    """Remove volatile keys and keys without a value from a configuration, at any depth."""
     if not isinstance(value, dict):
         return value
-    return {
-        k: _lasting(v) for k, v in value.items() if v is not None and not _VOLATILE.fullmatch(k)
-    }
+    return {k: _stable(v) for k, v in value.items() if v is not None and not _VOLATILE.fullmatch(k)}
 
 
 def _vocabulary(path: Path) -> bytes:
-    """Read the numbers of tokens from `tokenizer.json`; of other files the bytes."""
+    """Return the token ids in `tokenizer.json`, or the bytes of another file, for comparison."""
     if path.name != "tokenizer.json":
         return path.read_bytes()
     content = read_json(path)

@@ -1,4 +1,4 @@
-"""The finished runs of a trajectory as arrays along the steps of training."""
+"""Read the finished runs of a trajectory as arrays along the steps of training."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from bayes_at_n.scoring.numerics.inputs import Ints
 
 
 class Track(NamedTuple):
-    """One training run on one data set with one size of windows: n models along training."""
+    """One training run on one data set with one window size: n models along training."""
 
     training: str
     dataset: str
@@ -27,43 +27,43 @@ class Track(NamedTuple):
     steps: Ints  # (n,)
     names: list[str]  # of the models, n
     R: Any  # outcomes (n, M, N), 1 correct, 0 not
-    greedy: Any  # (n, M, 1), of greedy attempts; None without greedy runs
+    greedy: Any  # outcomes of greedy attempts (n, M, 1); None without greedy runs
     tokens: Tokens
     greedy_tokens: Tokens
-    votes: Mapping[str, Any] = {}  # what votes are counted from, (n, M, N), if all have it
+    votes: Mapping[str, Any] = {}  # arrays (n, M, N) that votes are counted from, if all have them
 
     @property
     def trials(self) -> int:
         """N."""
         return int(self.R.shape[-1])
 
-    def at(self, steps: Sequence[int]) -> "Track":
-        """Return the same at some of its steps."""
-        at = np.flatnonzero(np.isin(self.steps, steps))
+    def select(self, steps: Sequence[int]) -> "Track":
+        """Return the track at some of its steps."""
+        index = np.flatnonzero(np.isin(self.steps, steps))
         return self._replace(
-            steps=self.steps[at],
-            names=[self.names[i] for i in at],
-            R=self.R[at],
-            greedy=None if self.greedy is None else self.greedy[at],
-            votes={name: of[at] for name, of in self.votes.items()},
+            steps=self.steps[index],
+            names=[self.names[i] for i in index],
+            R=self.R[index],
+            greedy=None if self.greedy is None else self.greedy[index],
+            votes={name: array[index] for name, array in self.votes.items()},
         )
 
     def metrics(self, names: Sequence[str]) -> list[Metric]:
-        """List the metrics that there are attempts for; greedy decoding comes first."""
-        enough = [
+        """List the metrics that the attempts allow; greedy decoding comes first."""
+        allowed = [
             metric
             for metric in protocols.metrics(names)
             if metric.k <= self.trials and {*metric.of} <= {"outcomes", *self.votes}
         ]
-        return [*[GREEDY] * (self.greedy is not None), *enough]
+        return [*[GREEDY] * (self.greedy is not None), *allowed]
 
     def summary(self, metric: Metric, confidence: float) -> Summary:
-        """Compute a metric along the steps, (n,) each, with its interval where it has one."""
+        """Compute a metric along the steps, (n,) each, with its interval if it has one."""
         R = self.greedy if metric is GREEDY else self.R
         return metric.summary(metric.given({"outcomes": R, **self.votes}), confidence)
 
-    def place(self, metric: Metric, trials: int | str | None = None) -> Row:
-        """Return the cells that name a row's protocol; `trials` in place of its own number."""
+    def labels(self, metric: Metric, trials: int | str | None = None) -> Row:
+        """Return the cells that name a row's protocol; `trials` replaces the number of trials."""
         return {
             "training": self.training,
             "dataset": self.dataset,
@@ -74,24 +74,24 @@ class Track(NamedTuple):
 
 
 def read(series: Series, metrics: Sequence[Metric] = ()) -> list[Track]:
-    """Read the tracks of a series whose runs are complete: by training, data set and window.
+    """Read the tracks of a series of complete runs, by training run, data set and window.
 
-    With what votes among `metrics` are counted from; a warning names what is not there. Raises
-    UserError: two runs do not hold the same questions; an attempt without a grade.
+    Includes the arrays that votes among `metrics` are counted from, and warns about missing ones.
+    Raises UserError: two runs have different questions; an attempt has no grade.
     """
     tracks: list[Track] = []
     for dataset in series.datasets:
-        own = [e for e in series.evaluations if e.dataset == dataset and not e.greedy]
+        evaluations = [e for e in series.evaluations if e.dataset == dataset and not e.greedy]
         twins = [e for e in series.evaluations if e.dataset == dataset and e.greedy]
-        sampled = _stack(own)
+        sampled = _stack(evaluations)
         greedy = _stack(twins, sampled) if twins else None
-        tracks += _tracks(own, twins, sampled, greedy, metrics)
+        tracks += _tracks(evaluations, twins, sampled, greedy, metrics)
     trainings = [training.name for training in series.trainings]
     return sorted(tracks, key=lambda track: trainings.index(track.training))
 
 
 def _stack(evaluations: Sequence[Evaluation], like: Cohort | None = None) -> Cohort:
-    """Stack runs of one data set whose every attempt has a grade."""
+    """Stack the runs of one data set. Raises UserError: an attempt has no grade."""
     stack = stacked([evaluation.run.path for evaluation in evaluations], like)
     for evaluation, outcomes in zip(evaluations, stack.matrix(), strict=True):
         run, trials = evaluation.run, evaluation.run.cfg.sampling.trials
@@ -107,49 +107,50 @@ def _tracks(
     greedy: Cohort | None,
     metrics: Sequence[Metric],
 ) -> Iterator[Track]:
-    """Cut stacks of one data set into tracks; evaluations of a window are beside each other."""
+    """Split stacks of one data set into tracks, by training run and window size."""
     trials = evaluations[0].run.cfg.sampling.trials
     voting = any(metric.votes for metric in metrics)
 
-    def place(i: int) -> tuple[str, int]:
+    def key(i: int) -> tuple[str, int]:
         return evaluations[i].window.training, evaluations[i].window.size
 
-    order = sorted(range(len(evaluations)), key=place)
-    for (training, size), of in itertools.groupby(order, place):
-        at = [*of]
-        windows = [evaluations[i].window for i in at]
+    for (training, size), group in itertools.groupby(sorted(range(len(evaluations)), key=key), key):
+        index = [*group]
+        windows = [evaluations[i].window for i in index]
         yield Track(
             training,
             evaluations[0].dataset,
             size,
             np.array([window.step for window in windows]),
             [window.name for window in windows],
-            sampled.matrix().data[at][..., :trials],
-            None if greedy is None else greedy.matrix().data[at][..., :1],
-            tokens([evaluations[i].run for i in at]),
-            tokens([twins[i].run for i in at] if twins else []),
-            _votes([sampled.votes[i] for i in at], metrics, trials) if voting else {},
+            sampled.matrix().data[index][..., :trials],
+            None if greedy is None else greedy.matrix().data[index][..., :1],
+            tokens([evaluations[i].run for i in index]),
+            tokens([twins[i].run for i in index] if twins else []),
+            _votes([sampled.votes[i] for i in index], metrics, trials) if voting else {},
         )
 
 
 def _votes(
     evidence: Sequence[votes.Evidence], metrics: Sequence[Metric], trials: int
 ) -> dict[str, Any]:
-    """Stack what votes are counted from, (n, M, N) each."""
-    for of in evidence:
-        for name, why in votes.left_out(metrics, of).items():
-            warn(f"{name} is left out: {why}")
-    names = set.intersection(*(set(of.arrays) for of in evidence))
-    return {name: np.ma.stack([of.arrays[name][:, :trials] for of in evidence]) for name in names}
+    """Stack the arrays that votes are counted from, (n, M, N) each."""
+    for model in evidence:
+        for name, reason in votes.left_out(metrics, model).items():
+            warn(f"{name} is left out: {reason}")
+    names = set.intersection(*(set(model.arrays) for model in evidence))
+    return {
+        name: np.ma.stack([model.arrays[name][:, :trials] for model in evidence]) for name in names
+    }
 
 
-def together(tracks: Sequence[Track]) -> list[list[Track]]:
-    """Group all windows of each training run on each data set."""
+def by_training(tracks: Sequence[Track]) -> list[list[Track]]:
+    """Group tracks, one per window size, by training run and data set."""
     groups = itertools.groupby(tracks, lambda track: (track.training, track.dataset))
     return [[*windows] for _, windows in groups]
 
 
 def common_steps(tracks: Sequence[Track]) -> list[int]:
-    """List the steps that all of some tracks have, in the order of training."""
+    """List the steps that all tracks have, in the order of training."""
     shared = set.intersection(*(set(track.steps.tolist()) for track in tracks))
     return [step for step in tracks[0].steps.tolist() if step in shared]

@@ -1,6 +1,6 @@
-"""trajectory: how steadily a score follows a training, by protocol (MaP, Wang et al. 2025).
+"""trajectory: measure how steadily scores follow training, by protocol (MaP, Wang et al. 2025).
 
-Plan, evaluate what is pending, analyse, save.
+Plan the runs, evaluate what is pending, analyze, save.
 """
 
 import shlex
@@ -24,61 +24,61 @@ from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.pipeline.training.windows import Evaluation, Series
 
 _PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # after stability
-_SAME = 1e-9  # taus closer than that are of one order
+_EQUAL = 1e-9  # taus of equal orders may differ by rounding
 _NAMED = 4  # protocols in a line
 
 
 def run(settings: Sequence[str], dry_run: bool = False) -> None:
     """Evaluate checkpoints and merged windows, and show how steadily scores follow training.
 
-    With `dry_run` show what would be evaluated, and write nothing. Raises UserError: a setting, a
-    checkpoint or a run folder cannot work; or runs were not finished, with the exit status of the
-    last of them. OSError: the folder of the results cannot be made or written.
+    With `dry_run` only show what would be evaluated. Raises UserError: invalid settings,
+    checkpoints or run folders; unfinished runs, with the exit status of the last. OSError: the
+    folder of the results cannot be created or written.
     """
-    given = load(settings)
+    request = load(settings)
     with warnings_once() as warnings:
-        planned = windows.plan(given)
-        lacking = evaluate.work(planned)
-        if unknown := [path for path, run in lacking.items() if run.unknown]:
+        planned = windows.plan(request)
+        work = evaluate.work(planned)
+        if unknown := [path for path, run in work.items() if run.unknown]:
             warn(
-                f"{len(unknown)} finished runs of merged weights taken as they are: nothing is left"
-                f" that says which checkpoints these were made of; first {unknown[0]}"
+                f"{len(unknown)} finished runs of merged weights are used unchecked, because no"
+                f" record of their checkpoints is left; first {unknown[0]}"
             )
         if dry_run:
-            table = work_table(planned, lacking)
+            table = work_table(planned, work)
             tabular.show(table)
             tabular.print_json({"runs": table.rows, "notes": table.notes})
-            _show_pending(planned, lacking)
+            _show_pending(planned, work)
             note("nothing was written or evaluated")
             return
         planned.out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=planned.out).close()  # fails now, not after hours
-        done = sum(run.finished for run in lacking.values())
+        done = sum(run.finished for run in work.values())
         note(
-            f"trajectory of {planned.label}: {len(lacking)} runs in {_folders(planned)}, {done}"
-            f" finished, {len(lacking) - done} pending"
+            f"trajectory of {planned.label}: {len(work)} runs in {_folders(planned)}, {done}"
+            f" finished, {len(work) - done} pending"
         )
-        evaluate.evaluate(planned, lacking, given.cfg.merge.keep)
-        metrics = protocols.metrics(given.cfg.metrics)
-        read = tracks.read(planned, metrics)
-        if short := [m.title() for m in metrics if m.k > read[0].trials]:
-            note(f"{', '.join(short)} left out, as there are only {read[0].trials} trials")
-        save(read, given, planned, warnings)
+        evaluate.evaluate(planned, work, request.cfg.merge.keep)
+        metrics = protocols.metrics(request.cfg.metrics)
+        curves = tracks.read(planned, metrics)
+        if short := [m.title() for m in metrics if m.k > curves[0].trials]:
+            note(f"{', '.join(short)} left out, as there are only {curves[0].trials} trials")
+        save(curves, request, planned, warnings)
 
 
 def _folders(planned: Series) -> str:
-    """Name the folders that runs are in."""
+    """Return the folders of the runs, as text."""
     return ", ".join(dict.fromkeys(str(e.run.path.parent) for e in planned.evaluations))
 
 
-def work_table(planned: Series, lacking: Work) -> Table:
-    """Tabulate what runs lack, one row for each kind of run."""
+def work_table(planned: Series, work: Work) -> Table:
+    """Tabulate the remaining work of runs, one row for each kind of run."""
     kinds: dict[tuple[str, str, int, bool], list[Evaluation]] = {}
     for e in planned.evaluations:
         kinds.setdefault((e.window.training, e.dataset, e.window.size, e.greedy), []).append(e)
     rows: list[Row] = []
     for (training, dataset, size, greedy), evaluations in kinds.items():
-        lacks = [lacking[e.run.path] for e in evaluations]
+        counts = [work[e.run.path] for e in evaluations]
         first, last = evaluations[0], evaluations[-1]
         rows.append(
             {
@@ -87,10 +87,10 @@ def work_table(planned: Series, lacking: Work) -> Table:
                 "models": f"Merge@{size}",
                 "decoding": "greedy" if greedy else f"{first.run.cfg.sampling.trials} trials",
                 "runs": len(evaluations),
-                "finished": sum(run.finished for run in lacks),
-                "unprepared": sum(run.prompts for run in lacks),
-                "pending": sum(run.pending for run in lacks),
-                "ungraded": sum(run.ungraded for run in lacks),
+                "finished": sum(run.finished for run in counts),
+                "unprepared": sum(run.prompts for run in counts),
+                "pending": sum(run.pending for run in counts),
+                "ungraded": sum(run.ungraded for run in counts),
                 "steps": f"{first.window.step} to {last.window.step}",
             }
         )
@@ -105,7 +105,7 @@ def work_table(planned: Series, lacking: Work) -> Table:
     ]
     merged = dict.fromkeys(e.window.path.parent for e in planned.evaluations if e.window.size > 1)
     notes = [
-        *["unprepared: questions whose prompts, or the log-probs of these, are pending"]
+        *["unprepared: questions whose prompts, or the prompts' log-probs, are pending"]
         * unprepared,
         f"runs: {_folders(planned)}",
         *(f"merged weights: {folder}" for folder in merged),
@@ -114,9 +114,9 @@ def work_table(planned: Series, lacking: Work) -> Table:
     return Table(f"trajectory of {planned.label}", heads, rows, notes)
 
 
-def _show_pending(planned: Series, lacking: Work) -> None:
-    """Print the settings of what is pending, for those who evaluate elsewhere, as on a cluster."""
-    pending = [e for e in planned.evaluations if not lacking[e.run.path].finished]
+def _show_pending(planned: Series, work: Work) -> None:
+    """Print the settings of pending merges and runs, to run them elsewhere, as on a cluster."""
+    pending = [e for e in planned.evaluations if not work[e.run.path].finished]
     windows = dict.fromkeys(e.window for e in pending)
     merges = [
         [f"checkpoints={','.join(map(str, w.sources))}", f"out={w.path}"]
@@ -133,19 +133,19 @@ def _show_pending(planned: Series, lacking: Work) -> None:
 
 
 def save(
-    read: Sequence[Track],
-    given: Request[TrajectoryConfig],
+    tracks: Sequence[Track],
+    request: Request[TrajectoryConfig],
     planned: Series,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Save tables, pictures, `trajectory.json` and `trajectory.md` of tracks; print main tables.
+    """Save tables, figures, `trajectory.json` and `trajectory.md` of tracks; print the main tables.
 
     Raises OSError: the folder cannot be written.
     """
     from bayes_at_n.pipeline.training import drawing, forms, stability  # matplotlib is slow
 
-    cfg = given.cfg
-    tables = analyse(read, cfg)
+    cfg = request.cfg
+    tables = analyze(tracks, cfg)
     rows = {stem: table.rows for stem, table in tables.items()}
     tables = {stem: table for stem, table in tables.items() if table.rows}
     lines = summary(rows, cfg)
@@ -153,11 +153,11 @@ def save(
     tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
     results.print("\n" + "\n".join(lines))
 
-    pictures = {files.file_stem(name): figure for name, figure in drawing.draw(rows, cfg).items()}
+    figures = {files.file_stem(name): figure for name, figure in drawing.draw(rows, cfg).items()}
     record = {
         "label": planned.label,
         "command": ["python", "-m", "pipeline", *sys.argv[1:]],
-        "settings": {**asdict(cfg), "run": given.models[0], "datasets": given.datasets},
+        "settings": {**asdict(cfg), "run": request.models[0], "datasets": request.datasets},
         "runs": [
             {
                 "run": str(evaluation.run.path),
@@ -177,70 +177,70 @@ def save(
     }
     tabular.print_json(record)
     title = f"Trajectory of {planned.label}"
-    text = cells.page(title, lines, warnings, pictures, tables, linked=("curve", "ahead"))
-    files.write(planned.out, "trajectory", record, tables, pictures, {"trajectory.md": text})
+    text = cells.page(title, lines, warnings, figures, tables, linked=("curve", "ahead"))
+    files.write(planned.out, "trajectory", record, tables, figures, {"trajectory.md": text})
     note(
         f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"
-        f" .json, .tex, .md, and {len(pictures)} pictures as .png, .pdf"
+        f" .json, .tex, .md, and {len(figures)} figures as .png, .pdf"
     )
 
 
-def analyse(read: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, Table]:
-    """Make all tables of tracks, by the stem of their files; some may be without rows."""
+def analyze(tracks: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, Table]:
+    """Return all tables of tracks, by the stem of their files; some may have no rows."""
     from bayes_at_n.pipeline.training import crossings, forms, stability
 
-    curve, judged = stability.curve(read, cfg), stability.judge(read, cfg)
-    ahead = crossings.ahead(read, cfg)
+    curve, rows = stability.curve(tracks, cfg), stability.judge(tracks, cfg)
+    ahead = crossings.ahead(tracks, cfg)
     return {
-        "stability": forms.stability(judged["stability"], cfg),
-        **forms.of_map(judged["stability"], judged["gains"]),
-        "samples": forms.samples(judged["samples"], cfg),
-        **{kind: forms.compared(kind, judged[kind], cfg) for kind in ("pairs", "gains")},
+        "stability": forms.stability(rows["stability"], cfg),
+        **forms.of_map(rows["stability"], rows["gains"]),
+        "samples": forms.samples(rows["samples"], cfg),
+        **{kind: forms.compared(kind, rows[kind], cfg) for kind in ("pairs", "gains")},
         "crossings": crossings.crossings(ahead.rows, cfg),
         "ahead": ahead,
-        "variance": crossings.variances(read, cfg),
+        "variance": crossings.variances(tracks, cfg),
         "curve": forms.curve(curve, cfg),
     }
 
 
 def summary(tables: dict[str, Rows], cfg: TrajectoryConfig) -> list[str]:
-    """Say what rows of `stability`, `pairs` and `merge` hold, for those who read no further.
+    """Summarize the tables `stability`, `pairs` and `merge`.
 
-    Up to three lines for each training run and data set.
+    Returns up to three lines for each training run and data set.
     """
     common = where(tables["stability"], steps="common")
     heads = [key for key in ("training", "dataset") if varies(common, key)]
     lines: list[str] = []
-    for (training, dataset), own in grouped(common, "training", "dataset").items():
-        place = {"training": training, "dataset": dataset}
-        head = ", ".join(place[key] for key in heads)
+    for (training, dataset), group in grouped(common, "training", "dataset").items():
+        labels = {"training": training, "dataset": dataset}
+        head = ", ".join(labels[key] for key in heads)
         sentences = [
-            _steadiest(own),
-            *_merging(where(tables.get("merge", []), **place), cfg),
-            *_compared(where(tables["pairs"], **place)),
+            _steadiest(group),
+            *_merging(where(tables.get("merge", []), **labels), cfg),
+            *_compared(where(tables["pairs"], **labels)),
         ]
         lines += [f"{head}: {sentence}" if head else sentence for sentence in sentences]
     return lines
 
 
 def _steadiest(rows: Rows) -> str:
-    """Name the protocols with the highest τ."""
+    """Return a sentence that names the protocols with the highest τ."""
     most = max(row["tau"] for row in rows)
     best = [
         row["protocol"]
         for row in rows
-        if row["tau"] > most - _SAME and (row["metric"] == AVG or not row["twin"])
+        if row["tau"] > most - _EQUAL and (row["metric"] == AVG or not row["twin"])
     ]
     more = f" and {len(best) - _NAMED} more" if len(best) > _NAMED else ""
     names = "; ".join(best[:_NAMED]) + more
     plain = where(rows, window=1, metric=AVG)[0]
-    beside = f"; {plain['protocol']} has {plain['tau']:.3f}" * (plain["protocol"] not in best)
+    other = f"; {plain['protocol']} has {plain['tau']:.3f}" * (plain["protocol"] not in best)
     steps = f"over the {plain['n']} steps that all windows share"
-    return f"highest τ {steps}: {most:.3f} ({names}){beside}"
+    return f"highest τ {steps}: {most:.3f} ({names}){other}"
 
 
 def _merging(merges: Rows, cfg: TrajectoryConfig) -> Iterator[str]:
-    """Describe the change by merging at avg@N, window by window."""
+    """Yield a sentence about the change of avg@N's τ by merging, for each window."""
     rows = [row for row in merges if row["metric"].startswith("avg@")]
     parts = []
     for row in rows:
@@ -253,11 +253,11 @@ def _merging(merges: Rows, cfg: TrajectoryConfig) -> Iterator[str]:
             f" {row['improve']:+.3f} on a scale of -2 to 2{interval})"
         )
     if rows:
-        yield f"merging moves MaP's τ of {rows[-1]['metric']} in windows {'; '.join(parts)}"
+        yield f"merging changes MaP's τ of {rows[-1]['metric']} in windows {'; '.join(parts)}"
 
 
 def _compared(pairs: Rows) -> Iterator[str]:
-    """Compare Bayes@N with Pass@k of the largest k, all trials, single checkpoints."""
+    """Yield a sentence that compares Bayes@N with Pass@k of the largest k on single checkpoints."""
     single = [row for row in where(pairs, window=1) if row["metric"].startswith(PASS)]
     if single:
         most = max(values(single, "n"))

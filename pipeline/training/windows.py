@@ -1,6 +1,6 @@
-"""The runs of a trajectory: training runs, their windows of checkpoints, each evaluated.
+"""Plan the runs of a trajectory: training runs, their windows of checkpoints, an evaluation each.
 
-A window is a few neighbouring checkpoints whose mean is one model; a window of one is a checkpoint.
+A window is a few adjacent checkpoints whose mean is one model; a window of one is a checkpoint.
 """
 
 import functools
@@ -24,18 +24,18 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import checkpoints
 from bayes_at_n.pipeline.training.checkpoints import Checkpoint
 
-LEAST = 2  # checkpoints, or windows, without which nothing can go up or down
-STAGES = "stages=[prepare,generate,grade,categorize,score]"  # confidence weighs votes
-_STAND_IN = "NAME-OF-A-CHECKPOINT"  # where it turns up in model.name, a checkpoint's name goes
-_GREEDY = {"temperature": 0.0, "top_p": 1.0, "trials": 1, "seed": None}  # of sampling
+LEAST = 2  # checkpoints, or windows: one score cannot rise or fall
+STAGES = "stages=[prepare,generate,grade,categorize,score]"  # votes need the confidence
+_PLACEHOLDER = "NAME-OF-A-CHECKPOINT"  # replaced in model.name by a checkpoint's name
+_GREEDY = {"temperature": 0.0, "top_p": 1.0, "trials": 1, "seed": None}  # sampling settings
 _EDGES = "-_./ "
-_LONGEST = 60  # letters of what the whole is called
+_MAX_LABEL = 60  # characters
 
 
 class Training(NamedTuple):
     """One training run."""
 
-    name: str  # "" where there is one of no name
+    name: str  # "" if the only one is unnamed
     checkpoints: list[Checkpoint]  # in the order of training
     steps: list[int]  # of each checkpoint
 
@@ -46,9 +46,9 @@ class Window(NamedTuple):
     training: str
     size: int
     step: int  # of the newest checkpoint in it
-    name: str  # of the newest checkpoint, "-merge4" behind it for a window of four
+    name: str  # of the newest checkpoint, followed by "-merge4" for a window of four
     path: Path
-    sources: tuple[Path, ...]  # oldest first; a single checkpoint is its own
+    sources: tuple[Path, ...]  # oldest first; of a single checkpoint itself
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Evaluation:
     window: Window
     greedy: bool
     run: Run
-    settings: list[str]  # of `python -m pipeline run`
+    settings: list[str]  # arguments of `python -m pipeline run`
 
     @property
     def dataset(self) -> str:
@@ -67,46 +67,44 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Series:
-    """All runs of a trajectory, and where its results go."""
+    """All runs of a trajectory, and the folder of its results."""
 
     label: str
     out: Path
     trainings: list[Training]
     datasets: list[str]
-    evaluations: list[Evaluation]  # those of one model beside each other
+    evaluations: list[Evaluation]  # grouped by model
 
     @functools.cached_property
     def questions(self) -> dict[str, list[Question]]:
-        """Those of each data set."""
+        """The questions of each data set."""
         configs = {e.dataset: e.run.cfg.dataset for e in self.evaluations}
         return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
 def plan(settings: Request[TrajectoryConfig]) -> Series:
-    """Plan every evaluation that the settings request; nothing is written, no weights are read.
+    """Plan every evaluation that the settings request, without writing or reading weights.
 
-    Raises UserError: no checkpoints, too few for a window, two of one name; settings of the runs
-    that cannot work; two data sets of one name; two evaluations with one run folder.
+    Raises UserError: no checkpoints, too few for a window, or two with one name; invalid settings
+    of the runs; two data sets with one name; two evaluations with one run folder.
     """
     cfg = settings.cfg
     trainings = find(cfg.checkpoints, cfg.merge.windows)
-    stand_in = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_STAND_IN}"
-    probe = [f"model.checkpoint={_STAND_IN}", f"model.id={quoted(stand_in)}", STAGES]
-    own = [[*settings.models[0], *of] for of in settings.datasets]  # settings by data set
-    bases = [compose.load([*of, *probe]) for of in own]
+    placeholder = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_PLACEHOLDER}"
+    probe = [f"model.checkpoint={_PLACEHOLDER}", f"model.id={quoted(placeholder)}", STAGES]
+    by_dataset = [[*settings.models[0], *dataset] for dataset in settings.datasets]
+    bases = [compose.load([*arguments, *probe]) for arguments in by_dataset]
     names = [base.dataset.name for base in bases]
     if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
-        raise UserError(f"dataset.judge={judge}: a trajectory asks no verifier; leave it out")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(
-            f"dataset: two of them are called {twice[0]}; dataset.name=NAME tells them apart"
-        )
+        raise UserError(f"dataset.judge={judge}: trajectory does not verify; remove the setting")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"dataset: two are called {repeated[0]}; rename one with dataset.name=NAME")
     label, pattern, family = _names(bases[0], trainings)
     root = Path(bases[0].run_dir).parent.parent
     evaluations = [
-        _evaluation(window, base, of, pattern, greedy)
+        _evaluation(window, base, arguments, pattern, greedy)
         for window in _windows(trainings, cfg.merge.windows, root / "_merged", family)
-        for base, of in zip(bases, own, strict=True)
+        for base, arguments in zip(bases, by_dataset, strict=True)
         for greedy in (False, True)[: 1 + cfg.greedy]
     ]
     models: dict[Path, Path] = {}  # by run folder
@@ -114,8 +112,8 @@ def plan(settings: Request[TrajectoryConfig]) -> Series:
         path, model = evaluation.run.path, evaluation.window.path
         if models.setdefault(path, model) != model:
             raise UserError(
-                f"{path}: would be the run folder of {models[path]} and of {model}; rename the"
-                " folder of that checkpoint"
+                f"{path}: would be the run folder of {models[path]} and of {model}; rename one of"
+                " the checkpoint folders"
             )
     parent = root if len(bases) > 1 else Path(bases[0].run_dir).parent
     folder = f"{label}-{bases[0].tag}" if bases[0].tag else label
@@ -124,83 +122,83 @@ def plan(settings: Request[TrajectoryConfig]) -> Series:
 
 
 def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Training]:
-    """Find the training runs that settings name, in the order named.
+    """Find the checkpoints of training runs, in the order in which the settings name these.
 
-    `patterns` are folders or globs of checkpoints by training run, `sizes` those of the windows to
-    be merged. Raises UserError: no checkpoint there, too few of them for a window, two of one name.
+    `patterns` are folders or globs of checkpoints by training run; `sizes` are those of the merged
+    windows. Raises UserError: no checkpoint, too few for a window, or two with one name.
     """
     trainings = []
-    for name, of in patterns.items():
-        key, own = f"checkpoints.{name}" if name else "checkpoints", checkpoints.find(of)
-        _check(key, own, sizes)
-        trainings.append(Training(name, own, _steps(key, own)))
+    for name, globs in patterns.items():
+        key, found = f"checkpoints.{name}" if name else "checkpoints", checkpoints.find(globs)
+        _check(key, found, sizes)
+        trainings.append(Training(name, found, _steps(key, found)))
     if all(training.steps for training in trainings):
         return trainings
     return [t._replace(steps=[*range(1, len(t.checkpoints) + 1)]) for t in trainings]
 
 
-def _check(key: str, own: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
+def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) -> None:
     paths: dict[str, Path] = {}
-    for path, name, _ in own:
+    for path, name, _ in checkpoints:
         if paths.setdefault(name, path) != path:
             raise UserError(
-                f"{key}: {paths[name]} and {path} are both called {name}; training runs that share"
-                " names are told apart by checkpoints.NAME=FOLDER"
+                f"{key}: {paths[name]} and {path} are both called {name}; name training runs that"
+                " share names with checkpoints.NAME=FOLDER"
             )
         if not re.fullmatch(r"[\w.+-]+", name):
             raise UserError(
                 f"{path}: the folder's name becomes that of its run; rename it to letters, digits,"
                 " - . + and _"
             )
-    largest = len(own) + 1 - LEAST
+    largest = len(checkpoints) + 1 - LEAST
     if largest < 1:
-        raise UserError(f"{key}: holds {len(own)} checkpoint; a trajectory needs {LEAST} or more")
+        raise UserError(f"{key}: has only {len(checkpoints)} checkpoint; name {LEAST} or more")
     if size := next((size for size in sizes if size > largest), None):
-        remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] leaves it out"
+        remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] merges none"
         raise UserError(
-            f"merge={size}: {key} holds {len(own)} checkpoints, which is less than {LEAST} such"
-            f" windows, and one point has no order of training to agree with; {remedy}"
+            f"merge={size}: {key} has {len(checkpoints)} checkpoints, too few for {LEAST} such"
+            f" windows, and a single window has no order; {remedy}"
         )
 
 
-def _steps(key: str, own: Sequence[Checkpoint]) -> list[int]:
-    """Return the steps in the folders' names; none, with a warning, where they give no order."""
+def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int]:
+    """Return the steps in the folders' names; none, with a warning, if they do not increase."""
     steps: list[int] = []
-    for checkpoint in own:
+    for checkpoint in checkpoints:
         if checkpoint.step is None:
             problem = f"{checkpoint.name} has no step in its name"
         elif steps and checkpoint.step <= steps[-1]:
-            before = own[len(steps) - 1].name
+            before = checkpoints[len(steps) - 1].name
             problem = f"{checkpoint.name} comes after {before}, and its step is not larger"
         else:
             steps.append(checkpoint.step)
             continue
-        warn(f"{key}: {problem}; they are numbered 1 to {len(own)} in the order given")
+        warn(f"{key}: {problem}; they are numbered 1 to {len(checkpoints)} in the order given")
         return []
     return steps
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:
-    """Name the whole; `model.name` with {} for a checkpoint's name; the model's family.
+    """Return the trajectory's label, `model.name` with {} for a checkpoint's name, and the family.
 
-    A model whose name is the checkpoint's and nothing else is of no family and is called after its
-    training run, or the folder above: many trainings have a "checkpoint-500".
+    A model name that is only the checkpoint's has no family, so training run or parent folder names
+    the model: many training runs have a "checkpoint-500".
     """
     name = base.model.name
-    if _STAND_IN not in name:
+    if _PLACEHOLDER not in name:
         return name, f"{name}-{{}}", name
-    if family := name.replace(_STAND_IN, "").strip(_EDGES):
-        return family, name.replace(_STAND_IN, "{}"), family
+    if family := name.replace(_PLACEHOLDER, "").strip(_EDGES):
+        return family, name.replace(_PLACEHOLDER, "{}"), family
     if trainings[0].name:
-        return "-".join(training.name for training in trainings)[:_LONGEST], "{}", None
-    above = trainings[0].checkpoints[0].path.resolve().parent.name or "model"
-    return above, f"{above}-{{}}", above
+        return "-".join(training.name for training in trainings)[:_MAX_LABEL], "{}", None
+    parent = trainings[0].checkpoints[0].path.resolve().parent.name or "model"
+    return parent, f"{parent}-{{}}", parent
 
 
 def _windows(
     trainings: Sequence[Training], sizes: Sequence[int], merged: Path, family: str | None
 ) -> Iterator[Window]:
-    """Yield every model: the single checkpoints of all trainings, then the windows of each size."""
+    """Yield every model: the checkpoints of all training runs, then the windows of each size."""
     for size, training in itertools.product((1, *sizes), trainings):
         for first, step in enumerate(training.steps[size - 1 :]):
             window = training.checkpoints[first : first + size]
@@ -217,7 +215,7 @@ def _evaluation(
     window: Window, base: RunConfig, settings: list[str], pattern: str, greedy: bool
 ) -> Evaluation:
     name, tag, sampling = pattern.replace("{}", window.name), base.tag, base.sampling
-    own = [
+    overrides = [
         f"model.id={quoted(str(window.path))}",
         f"model.checkpoint={quoted(window.name)}",
         f"model.name={quoted(name)}",
@@ -225,10 +223,10 @@ def _evaluation(
     ]
     if greedy:
         tag = f"{tag}-greedy" if tag else "greedy"
-        own += [f"sampling.{k}={'null' if v is None else v}" for k, v in _GREEDY.items()]
-        own += [f"tag={quoted(tag)}"]
+        overrides += [f"sampling.{k}={'null' if v is None else v}" for k, v in _GREEDY.items()]
+        overrides += [f"tag={quoted(tag)}"]
         sampling = replace(sampling, **_GREEDY)  # type: ignore[arg-type]
     folder = Path(base.run_dir).parent / (f"{name}-{tag}" if tag else name)
     model = replace(base.model, id=str(window.path), checkpoint=window.name, name=name)
     cfg = replace(base, model=model, sampling=sampling, tag=tag, run_dir=str(folder))
-    return Evaluation(window, greedy, Run(cfg), [*settings, *own])
+    return Evaluation(window, greedy, Run(cfg), [*settings, *overrides])

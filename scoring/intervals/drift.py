@@ -61,8 +61,5 @@ def prior_drift(
     parts = (tried / total) ** 2 + ((2 + worth) / total) ** 2
     noise = np.sqrt((rate * (1 - rate) / tried * parts).sum()) / tried.size
     low, high = ((sign * quantile * sigma - bias) / noise for sign in (-1, 1))
-    return Drift(
-        z,
-        float(2 * scipy.special.ndtr(-abs(z))),
-        float(scipy.special.ndtr(high) - scipy.special.ndtr(low)),
-    )
+    normal = scipy.special.ndtr
+    return Drift(z, float(2 * normal(-abs(z))), float(normal(high) - normal(low)))

@@ -30,7 +30,8 @@ class Batch:
         runs, models, _ = shape
         self.by_trial = by_trial  # bets on whole rounds, whose attempts may hang together
         self.target, self.tie = target, tie
-        self.rivals = target.kind == "best" and looks is None
+        # Of two models one is better: no rival is chosen.
+        self.rivals = target.kind == "best" and looks is None and models > 2
         self.needed = decisions.needed(target, models, error, self.rivals)
         self.tested = decisions.tested_pairs(target, models)
         self.limits = None if looks is None else limits(self.needed, error, looks)

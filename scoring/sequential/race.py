@@ -31,7 +31,7 @@ class Look(NamedTuple):
     low: Floats  # of each model's mean, at the confidence for each alone (K,)
     high: Floats
     log_e: Floats  # log e-value of "row is better than column" (K, K)
-    log_out: Floats  # log e-value of "not the best", of until=best with anytime; else zeros (K,)
+    log_out: Floats  # log e-value of "not the best", of best of 3 or more, anytime; else zeros (K,)
     log_needed: float  # what these must reach for a claim
     difference_low: Floats  # of mean of row - mean of column, for all pairs at once (K, K)
     difference_high: Floats

@@ -37,7 +37,7 @@ EFFECTS: Floats = np.array([0.05, 0.1, 0.2, 0.35, 0.55, 0.85, 1.3])
 WEIGHTS: Floats = np.array([1, 2, 4, 12, 15, 10, 5]) / 49
 # Of "not the best", where most rivals are far away and a few rounds decide.
 RIVAL_EFFECTS: Floats = np.array([0.1, 0.2, 0.35, 0.55, 0.85, 1.3, 2.0])
-RIVAL_WEIGHTS: Floats = np.array([1, 4, 20, 50, 60, 60, 50]) / 245
+RIVAL_WEIGHTS: Floats = np.array([4, 12, 40, 60, 60, 50, 30]) / 256
 # Of whole rounds, as they are: even the largest wins little, so it has most of the weight.
 TRIAL_STAKES: Floats = np.array([0.1, 0.25, 0.5, 0.95])
 TRIAL_WEIGHTS: Floats = np.array([1, 1, 2, 6]) / 10

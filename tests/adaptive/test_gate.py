@@ -123,7 +123,7 @@ def test_inconclusive(root: Path, capsys: Capsys) -> None:
 WRONG = [
     ("datasets: {x: {noworse: 1}}", "datasets.x.noworse: no such key (did you mean no_worse?)"),
     ("datasets: {x: {no_worse: 0}}", "datasets.x.no_worse=0"),
-    ("datasets: {x: {no_worse: 1, better: 2}}", "datasets.x.no_worse: write this or `better`"),
+    ("datasets: {x: {no_worse: 1, better: 2}}", "datasets.x.no_worse: set either this or `better`"),
     ("datasets: {x: 3}", "datasets.x.3: write {no_worse: POINTS}"),
     ("datasets: {z: {no_worse: 1}}", "z: no such run"),
     ("datasets: {x: {no_worse: 1}}\nconfidence: 95", "confidence=95"),
@@ -144,8 +144,8 @@ def test_what_no_gate_can_decide(root: Path, capsys: Capsys) -> None:
     for settings, message in (
         (["model=base,same,worse", "gate=policy.yaml"], "name two, model=BASE,NEW"),
         (["model=base,same", "gate=none.yaml"], "none.yaml"),
-        (["model=base,same", "settle=true"], "settle=true without gate=FILE"),
-        (["model=base,same", "gate=policy.yaml", "budget.tokens=5"], "budget: of settle=true"),
+        (["model=base,same", "settle=true"], "settle=true: needs gate=FILE"),
+        (["model=base,same", "gate=policy.yaml", "budget.tokens=5"], "budget: needs settle=true"),
         (["dataset=x", "model=base,same", "gate=policy.yaml"], "datasets.y: no runs of it"),
     ):
         status, _, said = gated(capsys, *settings)
@@ -157,7 +157,9 @@ def test_trials_that_share_luck_or_seeds_are_bet_on_whole(root: Path, capsys: Ca
     for name, row in of_trial.items():
         right = np.tile(row, (QUESTIONS, 1))
         lines = {f"q{q:02d}": "".join(map(str, row)) for q, row in enumerate(right)}
-        run_of(Path("runs"), name, lines, dataset="z")
+        manifest = run_of(Path("runs"), name, lines, dataset="z").manifest
+        engines = {"generated": {"engines": [{"engine": "transformers"}]}}
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | engines))
     policy("datasets: {z: {no_worse: 1}}")
     status, found, _ = gated(capsys, "model=base,lucky", "gate=policy.yaml")
     [row] = found["datasets"]

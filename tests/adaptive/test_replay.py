@@ -81,6 +81,9 @@ def test_every_target_in_words_and_files(tmp_path: Path, capsys: Capsys, undrawn
 def test_seeds_that_are_shared_are_warned_of(tmp_path: Path, capsys: Capsys) -> None:
     for name, mark in (("a", "1"), ("b", "0")):
         run_of(tmp_path, name, {f"q{q}": mark * 10 for q in range(9)}, "sampling.seeds=shared")
+        manifest = tmp_path / "sums" / name / "manifest.json"
+        there = json.loads(manifest.read_text()) | {"generated": {"engines": [{"runner": "V1"}]}}
+        manifest.write_text(json.dumps(there))
     found = told(capsys, f"replay={tmp_path / 'sums'}")
     assert (found["basis"]["seeds"], found["decided"], found["settled"]) == ("shared", True, False)
     assert main.main(["settle", f"replay={tmp_path / 'sums'}"]) == 0

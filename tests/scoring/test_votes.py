@@ -338,7 +338,7 @@ def test_outcomes_without_texts_have_no_votes(tmp_path: Path, capsys: Capsys) ->
     run = make_run(tmp_path / "run", {"q1": "1100"})
     rows = parquet.whole(next(run.grades.glob("*.parquet")), GRADES).to_pylist()
     add_grades(run, "00000", [{**row, "answer": None} for row in rows])
-    with pytest.raises(UserError, match="2 wrong attempts have no text"):
+    with pytest.raises(UserError, match="2 wrong attempts have no answer texts"):
         classes.classes_of(run)
     score(again(run, "scoring.metrics=[avg,cons@2]"))
     assert "cons@2: left out" in capsys.readouterr().err.replace("\n", " ")
@@ -389,5 +389,5 @@ def test_a_trajectory_shows_votes_and_draws_none_again() -> None:
     rows = judged["stability"]
     [row] = [row for row in rows if (row["metric"], row["steps"]) == ("cons@4", "all")]
     assert row["flat"] == 0.5 and row["tau_mean"] is None
-    assert any("not drawn again" in note for note in forms.stability(rows, cfg).notes)
+    assert any("not resampled" in note for note in forms.stability(rows, cfg).notes)
     assert {row["metric"] for row in judged["samples"]} == {"bayes"}

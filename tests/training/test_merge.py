@@ -335,10 +335,10 @@ def test_links_that_leave_the_folder_are_refused(
     secret.write_bytes(here.read_bytes() if here.exists() else b"of somebody else")
     here.unlink(missing_ok=True)
     here.symlink_to("../secret")
-    refused(three, tmp_path / "mean", three[where].name, f"{name} is a link to {secret}, out of")
+    refused(three, tmp_path / "mean", three[where].name, f"{name} is a link to {secret}, outside")
     here.unlink()
     os.mkfifo(here)  # nobody will ever write into it
-    refused(three, tmp_path / "mean", f"{name} is no file")
+    refused(three, tmp_path / "mean", f"{name} is not a file")
 
 
 def test_a_link_within_the_folder_is_followed(tmp_path: Path, three: list[Path]) -> None:
@@ -438,7 +438,7 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["layers.10.weight", "[8, 8]", "[4, 16]", "step-2"],
     ),
     "kind": (_tensor("steps", torch.zeros(5)), ["steps is I64 [5], but F32 [5]"]),
-    "whole": (_tensor("steps", torch.arange(1, 6)), ["step-2: steps (I64)", "no mean"]),
+    "whole": (_tensor("steps", torch.arange(1, 6)), ["step-2: steps (I64)", "full precision"]),
     "nan": (
         _tensor("scale", torch.tensor(torch.nan).bfloat16()),
         ["step-2: scale holds NaN", "leave this checkpoint out"],
@@ -469,7 +469,7 @@ BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"),
         ["step-2", "adapter_model.safetensors", "adapter"],
     ),
-    "both": (lambda folder: (folder / INDEX).write_text("{}"), ["or else", INDEX]),
+    "both": (lambda folder: (folder / INDEX).write_text("{}"), ["needs", INDEX]),
 }
 
 
@@ -487,17 +487,17 @@ def test_damaged_shards_and_indices(tmp_path: Path, three: list[Path]) -> None:
     index = sharded / INDEX
     whole, named = second.read_bytes(), index.read_text()
     second.unlink()
-    refused(sources, out, f"{second.name} is missing", INDEX)
+    refused(sources, out, f"{second.name}, named in {INDEX}, is missing")
     second.write_bytes(third.read_bytes())
-    refused(sources, out, second.name, INDEX, "is not where")
+    refused(sources, out, second.name, INDEX, "contradicts")
     second.write_bytes(whole)
     changed = json.loads(named)
     changed["weight_map"]["ghost"] = second.name
     index.write_text(json.dumps(changed))
-    refused(sources, out, f"{second.name}: ghost is not where")
+    refused(sources, out, f"{second.name}: ghost contradicts")
     changed["weight_map"]["ghost"] = "../../etc/passwd.safetensors"
     index.write_text(json.dumps(changed))
-    refused(sources, out, "passwd.safetensors is missing", INDEX)
+    refused(sources, out, f"passwd.safetensors, named in {INDEX}, is missing")
     index.write_text("{}")
     refused(sources, out, "no weight_map")
     index.unlink()
@@ -535,10 +535,10 @@ def test_a_newest_without_a_tokenizer_is_told(
 
 
 def test_what_is_wrong_with_the_command(tmp_path: Path, three: list[Path]) -> None:
-    refused(three[:1], tmp_path / "mean", "one checkpoint", "a mean needs at least two")
+    refused(three[:1], tmp_path / "mean", "one checkpoint", "two or more")
     twice = [*three, three[1] / ".." / "step-1"]
     refused(twice, tmp_path / "mean", "checkpoints: ", "step-1 is named twice")
-    refused(three, three[1] / "mean", "out=", "lies in the checkpoint", "step-2")
+    refused(three, three[1] / "mean", "out=", "is inside the checkpoint", "step-2")
     (tmp_path / "there").mkdir()
     refused(three, tmp_path / "there", "exists already")
     (tmp_path / "file").write_text("")
@@ -557,7 +557,7 @@ def test_a_checkpoint_that_changes_meanwhile(
         yield from plain(*arguments)
 
     monkeypatch.setattr(average, "write", write)
-    refused(three, tmp_path / "mean", "step-2", "changed while it was merged")
+    refused(three, tmp_path / "mean", "step-2", "changed during merging")
 
 
 SLOW = """
@@ -698,7 +698,7 @@ def test_a_disk_that_fills_or_takes_nothing(
 ) -> None:
     sources = [save(tmp_path / f"large-{n}", some(n, size=40_000)) for n in range(2)]
     refused(sources, small_disk / "mean", str(small_disk), "its disk has")
-    monkeypatch.setattr(merge, "_check_room", lambda out, needed: None)
+    monkeypatch.setattr(merge, "_check_space", lambda out, needed: None)
     with pytest.raises(OSError, match="No space left"):
         merge.merge(sources, small_disk / "mean")
     assert not list(small_disk.iterdir())
@@ -730,7 +730,7 @@ def test_the_verb(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
 
     every, out = f"checkpoints={tmp_path}/step-*", f"out={tmp_path}/mean"
     few = output(every, out, "last=99", code=2)
-    assert "last=99: only 3 checkpoints" in few and "last=3 takes" in few
+    assert "last=99: found only 3" in few and "last=3 takes" in few
     alone = output(f"checkpoints={three[0]}", out, code=2)
     assert "is one checkpoint" in alone and f"{three[0]}/*" in alone
     text = output(every, out, "last=2", code=0)

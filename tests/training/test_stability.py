@@ -256,7 +256,7 @@ def test_notes_say_percent_as_it_is_and_how_many_steps_are_real_by_chance() -> N
     cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10, confidence=0.975)
     rows = stability.judge([track([[c] for c in range(18)], 18)], cfg)["stability"]
     notes = " ".join(forms.stability(rows, cfg).notes)
-    assert "97.5 % interval leaves out 0" in notes and "about 0.43 would be" in notes
+    assert "97.5 % interval excludes 0" in notes and "about 0.43 of" in notes
     curve = forms.curve(stability.curve([track([[1], [2]], 4)], cfg), cfg)
     assert any("97.5 % interval" in note for note in curve.notes)
 
@@ -281,7 +281,7 @@ def test_what_the_prior_moved_is_told_once(capsys: Capsys) -> None:
 def test_a_summary_says_what_the_tables_hold() -> None:
     single = track([[0], [3], [2], [4], [5]], 8)
     pair = track([[1], [2], [3], [6]], 8, window=2)._replace(steps=single.steps[1:])
-    tables = trajectory.analyse([single, pair], CFG)
+    tables = trajectory.analyze([single, pair], CFG)
     rows = {stem: table.rows for stem, table in tables.items()}
     first, second, third = trajectory.summary(rows, CFG)
     assert first.startswith("highest τ over the 4 steps that all windows share: 1.000 (Merge@2, a")
@@ -290,7 +290,7 @@ def test_a_summary_says_what_the_tables_hold() -> None:
     assert "interval -2.000 to +2.000" in second
     pairs = one_of(rows["pairs"], window=1, n=8, metric="pass@4")
     assert f"in {100 * pairs['above']:.0f} % of replicates" in third
-    alone = {stem: table.rows for stem, table in trajectory.analyse([single], CFG).items()}
+    alone = {stem: table.rows for stem, table in trajectory.analyze([single], CFG).items()}
     assert len(trajectory.summary(alone, CFG)) == 2
 
 
@@ -313,7 +313,7 @@ def test_trainings_side_by_side() -> None:
 def test_pictures_of_merging_and_of_trainings_draw_averages() -> None:
     """Where the prior pulls hard avg@N and Bayes@N are far apart."""
     singles = [track([[0, 1], [1, 0], [80, 79], [80, 80]], 80, training=name) for name in "ab"]
-    pairs = [one.at([200, 300])._replace(window=2) for one in singles]
+    pairs = [one.select([200, 300])._replace(window=2) for one in singles]
     read = [singles[0], pairs[0], singles[1], pairs[1]]
     made: dict[str, Any] = {
         "curve": stability.curve(read, CFG), "ahead": crossings.ahead(read, CFG).rows,

@@ -25,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["model=demo"], "checkpoints=FOLDER"),
         (["checkpoints=", "model=demo"], "checkpoints: "),
-        (["checkpoints=a", "checkpoints.b=b"], "give every training run a name, or none"),
+        (["checkpoints=a", "checkpoints.b=b"], "each needs a name"),
         (["checkpoints=a", "merge=1"], "merge.windows=1: "),
         (["checkpoints=a", "merge=x"], "merge.windows"),
         (["checkpoints=a", "merges=4"], "did you mean merge"),
@@ -82,7 +82,7 @@ def test_windows_that_cannot_be_are_refused(tmp_path: Path, size: int) -> None:
 def test_a_trajectory_needs_two_checkpoints_of_different_names(tmp_path: Path) -> None:
     ckpts(tmp_path / "a", "s-1", "s-2")
     ckpts(tmp_path / "b", "s-1")
-    with pytest.raises(UserError, match="holds 1 checkpoint"):
+    with pytest.raises(UserError, match="has only 1 checkpoint"):
         windows.find({"": [str(tmp_path / "b")]}, [])
     with pytest.raises(UserError, match=r"are both called s-1; .*checkpoints\.NAME"):
         windows.find({"": [str(tmp_path / "a"), str(tmp_path / "b")]}, [])
