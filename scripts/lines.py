@@ -25,7 +25,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/base": 1_179,
     "pipeline/cli": 951,
     "pipeline/cluster": 535,
-    "pipeline/compare": 2_790,
+    "pipeline/compare": 2_791,
     "pipeline/config": 2_279,
     "pipeline/display": 757,
     "pipeline/engines": 3_005,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 41_125,
     "verifiers": 5_176,
-    "product": 55_533,
+    "product": 55_534,
 }
 
 
