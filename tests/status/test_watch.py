@@ -93,7 +93,7 @@ def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--every", "5"], "--every: is for --watch"),
+        (["--every", "5"], "--every: .*--watch"),
         (["--watch", "--every", "nan"], "--every"),
         (["--watch"], "not a run folder"),
     ],
