@@ -17,7 +17,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
-    "benchmarks": 9_304,
+    "benchmarks": 9_299,
     "docs (words)": 81_632,
     "pipeline": 8,
     "pipeline/adaptive": 2_594,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 8_078,
     "scripts": 1_205,
     "slurm": 137,
-    "tests": 41_125,
+    "tests": 41_063,
     "verifiers": 5_176,
     "product": 55_534,
 }
