@@ -223,7 +223,7 @@ def page(found: Found, claims: Sequence[Claim], chances: Sequence[Chance], comma
     )
     failed = {claim.name: failures(claim, found) for claim in claims}
     lines = [
-        f"- {name}: {'; '.join(where)}" + f" ({WHY[name]})" * (name in WHY)
+        f"- {name}: {'; '.join(where)}" + (f" ({WHY[name]})" if name in WHY else "")
         for name, where in failed.items()
         if where
     ]

@@ -14,7 +14,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import luck
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 from bayes_at_n.scoring.sequential import Target, wealth
@@ -159,9 +158,8 @@ def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callabl
         looks = raced(w, target, by_trial)
         false = np.array([seen.claimed for seen in looks.values()])
         for look, run in np.argwhere(false) if sound else ():
-            codes = w.outcomes[run, ..., : [*looks][look]].astype(int)
-            spent = np.full(len(codes), codes.shape[-1])
-            false[look, run] = luck.basis(codes, spent, "independent", None).sound
+            codes = w.outcomes[run, ..., : [*looks][look]].astype(np.int8)
+            false[look, run] = scoring.shared_luck(codes).p >= scoring.LUCK_LEVEL
         return np.asarray(false.max(axis=0))
 
     return of
