@@ -68,4 +68,4 @@ def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     if rising:
         whose = "" if len(rising) == len(rows) else f" of {findings.some(rising)}"
         return f"Scores{whose} still rise at the largest max_tokens"
-    return f"From max_tokens = {max(needed):,} on, scores change only within their intervals"
+    return f"From max_tokens = {max(needed):,} on, scores stay within their intervals"

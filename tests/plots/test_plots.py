@@ -475,13 +475,10 @@ def test_titles_hold_where_nothing_is_correct_or_all_is_alike() -> None:
         "a: score 0.500; price: 4": leaderboard.score_by_cost(
             ["a"], one, [0.5], [0.4], [0.6], "price"
         ),
-        "This sample's order of models is the same from n = 1 of 3; other samples may differ": (
-            leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1)
-        ),
-        "From max_tokens = 8 on, scores change only within their intervals": caps.by_cap(
-            limits(0, 0)
-        ),
-        "From max_tokens = 16 on, scores change only within their intervals": caps.by_cap(
+        "This sample's order of models is the same from n = 1 of 3;"
+        " other samples may": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
+        "From max_tokens = 8 on, scores stay within their intervals": caps.by_cap(limits(0, 0)),
+        "From max_tokens = 16 on, scores stay within their intervals": caps.by_cap(
             limits(0, 0.5, 0.5)
         ),
         "Scores still rise at the largest max_tokens": caps.by_cap(limits(0, 0.5)),
