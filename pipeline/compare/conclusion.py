@@ -134,7 +134,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     if len(names) == 1:
         return found
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
-    proven = claims(cohort, cfg, order, scored.inflation)
+    proven = claims(cohort, cfg)
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan = [np.inf] * 3
