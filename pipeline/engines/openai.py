@@ -57,7 +57,7 @@ class OpenAIEngine(Engine):
         self.client = Client(cfg.engine)
         self.findings: probe.Findings = {"url": self.client.url}
         self.reference: probe.Findings = {}  # by which the run's model is recognized
-        self.missing: set[str] = set()  # what the run asks for and the server lacks
+        self.missing: set[str] = set()  # requested data that the server does not return
         try:
             self.model = self._run(self._connect(rows))
             if self.tokenizer is not None:

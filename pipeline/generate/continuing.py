@@ -61,7 +61,7 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
     return rows
 
 
-def whole(completion: Completion) -> Completion:
+def joined(completion: Completion) -> Completion:
     """Return a continued attempt as if sampled in one go, its times without the pause."""
     request, begun = completion.request, completion.request.begun
     assert begun is not None and completion.token_ids is not None

@@ -17,7 +17,7 @@ import numpy as np
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate.continuing import whole
+from bayes_at_n.pipeline.generate.continuing import joined
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.origin import Metadata
@@ -153,7 +153,7 @@ def row_of(completion: Completion) -> dict[str, Any]:
     prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
     if completion.request.begun is not None:
         so_far = len(completion.request.so_far([]))
-        return row_of(whole(completion)) | {"continued_from": so_far}
+        return row_of(joined(completion)) | {"continued_from": so_far}
     return {
         "question_id": completion.request.question_id,
         "trial": completion.request.trial,

@@ -42,18 +42,18 @@ def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction,
     With `grading.compat` math_verify judges whole texts, and the user's own grader final parts; in
     both cases a box is only recorded. Raises UserError: see `grade_pairs`.
     """
-    own, kind = whole(cfg), cfg.dataset.answer
-    boxes = answers = [_extract(cfg, a, "math" if own else kind) for a in attempts]
+    whole_text, kind = whole(cfg), cfg.dataset.answer
+    boxes = answers = [_extract(cfg, a, "math" if whole_text else kind) for a in attempts]
     if cfg.grading.compat is not None:
         judged = grade_pairs(cfg, [(a.question["gold"], a.text) for a in attempts])
         return [*zip(boxes, judged, strict=True)]
-    if own:
+    if whole_text:
         answers = [_extract(cfg, a, kind) for a in attempts]
     pairs, graded = list[Pair](), list[tuple[Extraction, Grade]]()
     for (question, *_), x in zip(attempts, answers, strict=True):
         if x.answer is not None:
             fields = {name: question[name] for name in QUESTION_FIELDS}
-            text = verifiers.own.packed(x.answer, fields) if own else x.answer
+            text = verifiers.own.packed(x.answer, fields) if whole_text else x.answer
             pairs.append((question["gold"], text))
     grades = iter(grade_pairs(cfg, pairs))
     for (question, *_), box, x in zip(attempts, boxes, answers, strict=True):

@@ -140,8 +140,8 @@ def _changes(run: Run, before: pa.Table, table: pa.Table) -> list[dict[str, Any]
     new = table.select([*KEY, "answer", "layer", "reason", "outcome"])
     new = new.rename_columns([*new.column_names[:-1], "to"])
     old = before.rename_columns([*KEY, "answer_before", "from"])
-    both = new.join(old, [*KEY], join_type="inner")
-    changed = both.filter(pc.not_equal(both["from"], both["to"]))
+    joined = new.join(old, [*KEY], join_type="inner")
+    changed = joined.filter(pc.not_equal(joined["from"], joined["to"]))
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     ordered = changed.sort_by([(name, "ascending") for name in KEY]).to_pylist()
     return [row | {"gold": golds[row["question_id"]]} for row in ordered]

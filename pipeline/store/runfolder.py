@@ -281,7 +281,7 @@ def part_suffix(run: Run) -> str:
 
 
 def was_raised(run: Run) -> bool:
-    """Return whether the manifest says that the cap was raised."""
+    """Return whether the manifest records a raised cap."""
     try:
         return RAISED in read_manifest(run)
     except UserError:  # attempts can be read without a manifest

@@ -201,8 +201,8 @@ class Derived:
         unique, first = np.unique(keys, return_index=True)
         first = first[unique >= 0]
         index = np.cumsum(has_row) - 1  # of each key's row in `tables`, if it has one
-        taken = pa.array(np.sort(index[first[has_row[first]]]))
-        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(taken)
+        rows_taken = pa.array(np.sort(index[first[has_row[first]]]))
+        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(rows_taken)
         return Rows(table, int(np.count_nonzero(~has_row[first])))
 
     def _pieces(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Iterator[_Piece]:
