@@ -28,7 +28,7 @@ class Continued:
         self._read: Rows = {}
 
     def __call__(self, request: Request) -> Request:
-        """Return the request for the rest of an attempt; unchanged if nothing of it is stored."""
+        """Return the request for the rest of an attempt; unchanged if no part of it is stored."""
         key = request.question_id, request.trial
         if key not in self._index:
             return request

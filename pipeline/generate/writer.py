@@ -122,7 +122,7 @@ class AttemptWriter:
         self._settle()
 
     def _settle(self) -> None:
-        """Flush to disk what is written by now, and seal the journals that are full."""
+        """Flush written attempts to disk, and seal full journals."""
         with self._settling, self._keeping_error():
             written, growing = self.written, self._journal  # in this order, so that all is synced
             full = [self._full.popleft() for _ in range(len(self._full))]
@@ -137,7 +137,7 @@ class AttemptWriter:
 
     @contextlib.contextmanager
     def _keeping_error(self) -> Iterator[None]:
-        """Keep an error for the caller's next call: in a thread nobody would see it."""
+        """Keep an error for the caller's next call: raised in a thread, it would be lost."""
         try:
             yield
         except UserError:

@@ -58,7 +58,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     if ask_math_verify or not review.path(run).exists():
         review.write(run, ask_math_verify)
         no_box, cut = (pc.sum(pc.equal(box, kind)).as_py() or 0 for kind in ("no_box", "truncated"))
-        if no_box and no_box >= _UNBOXED * (len(box) - cut) and not attempts.whole(run.cfg):
+        unboxed = no_box and no_box >= _UNBOXED * (len(box) - cut)
+        if unboxed and not attempts.whole_texts(run.cfg):
             warn(
                 f"{run.path}: {no_box} of {len(box)} attempts have no box; try another"
                 " dataset.answer (number, choice, exact, regex) or dataset.boxes=or_math"

@@ -161,7 +161,7 @@ def _save_table(run: Run, built: Built) -> None:
         try:
             earlier = parquet.whole(path, QUESTIONS)
         except parquet.DAMAGE:
-            warn(f"{path}: unreadable, made again; its prompt log-probs are pending")
+            warn(f"{path}: unreadable, so it is rebuilt; its prompt log-probs are pending")
     same = earlier.drop_columns(key).equals(built.table.drop_columns(key))
     if same and origin.metadata(path).get(MADE_FROM) == made_from:
         return  # a worker may be adding log-probs

@@ -84,7 +84,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def faults_of(path: Path) -> list[str]:
-    """Return what is wrong with a file; nothing if it is gone by now."""
+    """Return what is wrong with a file; nothing if it no longer exists."""
     try:
         untrusted.check(path)
         with untrusted.memory_limit(path.stat().st_size):

@@ -94,7 +94,7 @@ def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[s
 
 
 def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
-    """Fit T to human labels; return the fit and a line on it; None: the configured T stays."""
+    """Fit T to human labels; return the fit and a line on it; None: the configured T is kept."""
     if run.cfg.labels.file is None:
         return None, "needs labels=FILE"
     keys = _keys(outcomes.read(run, quiet=True).ruled)
@@ -168,7 +168,7 @@ def report(run: Run) -> None:
     if run.cfg.verifier.fit_temperature:
         best, words = fit(run, attempts)
         if best is None:
-            warn(f"verifier.fit_temperature: {words}; the configured T stays")
+            warn(f"verifier.fit_temperature: {words}; the configured T is kept")
         else:
             note_alone(f"verify: {words}")
             temperature = best.temperature

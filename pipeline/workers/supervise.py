@@ -115,7 +115,7 @@ class _Supervisor:
         return 0 if over else left
 
     def conclude(self, left: int) -> None:
-        """Warn of replicas that were given up. Raises UserError: attempts are left to nobody."""
+        """Warn of replicas that were given up. Raises UserError: attempts have no worker left."""
         failures = [replica.failed for replica in self.replicas if replica.failed]
         summary = f"{len(failures)} of {len(self.replicas)} replicas were given up"
         reasons = list(dict.fromkeys(failures))
