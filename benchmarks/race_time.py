@@ -209,7 +209,8 @@ def raced(seed: int, models: int, questions: int, until: str) -> Course:
     p = truth([ACCURACIES[k] for k in some], "contest", seed, questions)
     codes = (np.random.default_rng([SEED, seed]).random((*p.shape, TRIALS)) < p[..., None]) * 1
     goal = Goal(SettleConfig(until=until), [f"m{k}" for k in range(models)], TRIALS)
-    return course(Outcomes(goal.names, codes, np.ones((models, TRIALS), int), "independent"), goal)
+    tokens = np.ones((models, TRIALS), int)
+    return course(Outcomes(goal.names, codes, tokens, "independent", []), goal)
 
 
 def main() -> None:

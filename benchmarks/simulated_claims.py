@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 from bayes_at_n.scoring.sequential import Target, wealth
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.planning import _summary
@@ -23,8 +24,8 @@ from benchmarks.simulated_worlds import LUCK, Cell, World, draw, inflation
 
 M, N = (5, 10, 30, 120), (1, 2, 4, 8, 16, 80)
 GROUPS = ((1, "equal"), *itertools.product((2, 5, 20), ("equal", "tied", "spread")))
-RUNS = {1: 160, 2: 120, 5: 60, 20: 20}  # of a cell, by models
-FORECASTS, AGAIN, WORST = 60, 8, 3
+RUNS = {1: 120, 2: 80, 5: 30, 20: 10}  # of a cell, by models
+FORECASTS, AGAIN, WORST = 60, 10, 3
 TIE, MARGIN = 0.01, 0.03
 BOUNDS = {"interval": 0.92, "wrong": 0.05}  # at least, at most; "seen" has none
 
@@ -96,26 +97,6 @@ def inflated(w: World) -> Any:
     return held
 
 
-def any_time(w: World) -> Any:
-    """The interval of until=width (`MeanSequence`), at all looks after 1 to N trials together."""
-    whole, need = w.whole or w, float(np.log(2 / 0.05))
-    assert whole.memory is not None
-    if "sequence" not in whole.memory:
-        batch = Batch((*whole.outcomes.shape[:2], whole.cell.M), Target("order"), 0.05, 1.0, None)
-        one, out, found = np.ones(batch.attempts.shape, int), np.zeros(whole.pool.shape, bool), {}
-        for t in range(whole.trials):
-            batch.add(whole.outcomes[..., t].astype(int), one)
-            above, below = (batch.up, whole.truth), (batch.down, -whole.truth)
-            for gained, truth in (above, below):
-                out |= wealth.reached(gained, batch.own_slopes, truth, need)
-            if t + 1 in N:
-                ends = wealth.bound(batch.up, batch.own_slopes, need, 0.0, 1.0)
-                width = -wealth.bound(batch.down, batch.own_slopes, need, -1.0, 0.0) - ends
-                found[t + 1] = (1.0 - out[:, 0], width[:, 0])
-        whole.memory["sequence"] = found
-    return whole.memory["sequence"][w.trials]
-
-
 def difference(of: str, pool: bool = False) -> Callable[[World], Any]:
     """The interval of the difference of two models."""
 
@@ -127,30 +108,66 @@ def difference(of: str, pool: bool = False) -> Callable[[World], Any]:
 
 
 def _pair(w: World, of: str) -> Any:
-    counts = np.asarray(w.counts.values)
-    return getattr(scoring, of)(scoring.Counts(counts[:, 0]), scoring.Counts(counts[:, 1]))
+    return _compared(w.counts.values, of)
 
 
-def race(target: Target, error: float = 0.05) -> Callable[[World], Floats]:
-    """Whether a race has claimed anything false in any of its looks, one after every trial."""
+def _compared(counts: Any, of: str) -> Any:
+    return getattr(scoring, of)(*(scoring.Counts(counts[:, i]) for i in (0, 1)))
+
+
+class Raced(NamedTuple):
+    """What was false in the looks of a race so far, one after every trial: (B,) each."""
+
+    claimed: Floats  # some claim
+    own: Bools  # the interval of the first model's mean
+    apart: Bools  # some interval of a difference
+
+
+def raced(w: World, target: Target, by_trial: bool) -> dict[int, Raced]:
+    """Race the models over all trials of a world; by N of the grid, up to those of ``w``."""
+    whole, key = w.whole or w, (target, by_trial)
+    assert whole.memory is not None
+    if key not in whole.memory:
+        shape, truth = whole.outcomes.shape[:-1], whole.truth
+        batch = Batch(shape, target, 0.05, TIE, by_trial=by_trial)
+        gap = np.where(np.eye(shape[1]), np.inf, truth[:, :, None] - truth[:, None])
+        one, price, all_pairs = np.ones(shape, int), np.ones(shape[-1]), batch.needed.differences
+        own, apart = np.zeros((2, shape[0]), bool)
+        found = whole.memory[key] = {}
+        for t in range(1, whole.trials + 1):
+            batch.add(whole.outcomes[..., t - 1].astype(int), one)
+            if target.kind == "order":
+                slopes, need = (batch.weights, batch.own_slopes), float(np.log(2 / 0.05))
+                own |= wealth.reached(batch.up, *slopes, truth, need)[:, 0]
+                own |= wealth.reached(batch.down, *slopes, -truth, need)[:, 0]
+                pairs = batch.pairs, batch.weights, batch.slopes, gap, float(np.log(all_pairs))
+                apart |= wealth.reached(*pairs).any(axis=(1, 2))
+            if t in N:
+                claimed = _summary(batch, whole.chance, price, TIE)[2]
+                found[t] = Raced(claimed, own.copy(), apart.copy())
+    return {t: seen for t, seen in whole.memory[key].items() if t <= w.trials}
+
+
+def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callable[[World], Any]:
+    """Whether a race has claimed anything false, so far.
+
+    ``by_trial`` is `settle independent=trials`; ``sound`` counts what is called settled, not ahead.
+    """
 
     def of(w: World) -> Floats:
-        whole = w.whole or w
-        assert whole.memory is not None
-        if target not in whole.memory:
-            runs, models, questions, trials = whole.outcomes.shape
-            batch = Batch((runs, models, questions), target, error, TIE, None)
-            one, price, found = np.ones((runs, models, questions), int), np.ones(questions), {}
-            wrong = np.zeros(runs)
-            for t in range(trials):
-                batch.add(whole.outcomes[..., t].astype(int), one)
-                if t + 1 in N:
-                    wrong = np.maximum(wrong, _summary(batch, whole.chance, price, TIE)[2])
-                    found[t + 1] = wrong
-            whole.memory[target] = found
-        return np.asarray(whole.memory[target][w.trials])
+        looks = raced(w, target, by_trial)
+        false = np.array([seen.claimed for seen in looks.values()])
+        for look, run in np.argwhere(false) if sound else ():
+            codes = w.outcomes[run, ..., : [*looks][look]].astype(np.int8)
+            false[look, run] = scoring.shared_luck(codes).p >= scoring.LUCK_LEVEL
+        return np.asarray(false.max(axis=0))
 
     return of
+
+
+def sequence(of: str, by_trial: bool = False) -> Callable[[World], Any]:
+    """Whether intervals of a race held the truth in all looks so far."""
+    return lambda w: 1.0 - getattr([*raced(w, Target("order"), by_trial).values()][-1], of)
 
 
 def sure(of: str, pool: bool = False) -> Callable[[World], Floats]:
@@ -173,27 +190,34 @@ def equivalent(w: World) -> Floats:
     return 1.0 * (same | other)
 
 
-def planned(w: World) -> Floats:
-    """Whether new runs of as many trials as were planned tell the right one apart."""
-    plan, sign = np.asarray(_plan(np.asarray(w.counts.values)).trials), _sign(w)
-    known = np.isfinite(plan) & (sign != 0)
-    trials = np.where(known, plan, 1).astype(int)[:, None, None]
-    right = np.random.default_rng(w.trials).binomial(trials, w.chance)
-    new = np.stack([trials - right, right], axis=-1).swapaxes(0, 1)
-    c = scoring.compare(*map(scoring.Counts, new))
-    return np.where(known, (c.difference * sign > 0) & (c.z >= 1.645), np.nan)
+def planned(seen: bool) -> Callable[[World], Floats]:
+    """Whether new runs of as many trials as are named tell the right model apart.
+
+    ``seen``: trials are those that a pilot names; else those named for the true chances.
+    """
+
+    def told(w: World) -> Floats:
+        true = np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))
+        plan, sign = np.asarray(_plan(w.counts.values if seen else true).trials), _sign(w)
+        known = (plan < 10**6) & (sign != 0)
+        trials = np.where(known, plan, 1).astype(int)[:, None, None]
+        right = np.random.default_rng(w.trials).binomial(trials, w.chance)
+        c = _compared(np.stack([trials - right, right], axis=-1), "compare")
+        return np.where(known, (c.difference * sign > 0) & (c.z >= 1.645), np.nan)
+
+    return told
 
 
 def plan_range(w: World) -> Floats:
     """Whether the range of trials to settle holds what the true chances need."""
-    plan = _plan(np.asarray(w.counts.values))
+    plan = _plan(w.counts.values)
     needed = _plan(np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))).trials
     held = (np.asarray(plan.fewest) <= needed) & (needed <= plan.most)
     return np.where(_sign(w) == 0, np.nan, held)
 
 
 def _plan(counts: Any) -> Any:
-    return scoring.trials_to_separate(*map(scoring.Counts, counts.swapaxes(0, 1)))
+    return _compared(counts, "trials_to_separate")
 
 
 def _sign(w: World) -> Floats:
@@ -209,6 +233,32 @@ def better(of: str, pool: bool = False) -> Callable[[World], tuple[Floats, Float
         return np.maximum(P, 1 - P), np.where(np.abs(gap) < 1e-12, 0.5, gap > 0)
 
     return found
+
+
+def together(of: str) -> Callable[[World], Floats]:
+    """Whether what is said of all models at once is false; a tie is broken by nobody."""
+
+    def wrong(w: World) -> Floats:
+        value, sigma = scoring.avg(w.counts)
+        gap = w.truth[:, :, None] - w.truth[:, None]  # of row above column
+        same, models = np.abs(gap) < 1e-12, w.cell.models
+        first = ~((gap < 0) & ~same).any(axis=2)
+        if of == "ranks":
+            low, high = scoring.rank_ranges(value, sigma)
+            above, below = ((-gap > 0) & ~same).sum(axis=2), ((gap > 0) & ~same).sum(axis=2)
+            return 1.0 * ((low > 1 + above) | (high < models - below)).any(axis=1)
+        if of == "best":
+            stay = scoring.best_candidates(value, sigma)
+            alone = (first.sum(axis=1) > 1) & (stay.sum(axis=1) == 1)
+            return 1.0 * (alone | ~(first & stay).any(axis=1))
+        i, j = np.triu_indices(models, 1)
+        z, q = scoring.pairwise_z(value, sigma)[:, i, j], np.ones((len(gap), i.size))
+        for run, p in enumerate(2 * ndtr(-np.abs(z))):
+            q[run] = scoring.q_values(p)
+        false = (q <= 0.05) & (same[:, i, j] | (np.sign(z) != np.sign(gap[:, i, j])))
+        return np.asarray(false.sum(axis=1) / np.maximum((q <= 0.05).sum(axis=1), 1))
+
+    return wrong
 
 
 def best(w: World) -> tuple[Floats, Floats]:
@@ -229,7 +279,9 @@ CLAIMS = (
     Claim("pass@8", "interval", pass_at(8), least=8),
     Claim("score where trials share luck: holds, or is warned of", "interval", unwarned, luck=True),
     Claim("inflation of a score", "interval", inflated, least=2, luck=True),
-    Claim("settle until=width, all looks together", "interval", any_time),
+    Claim("settle until=width, all looks together", "interval", sequence("own")),
+    Claim("settle until=width independent=trials", "interval", sequence("own", by_trial=True),
+          luck=True),
     Claim("score on other questions", "interval", lambda w: covers(
         *scoring.pool_ci(w.counts)[2:], w.pool), pool=True),
     Claim("difference of two, these questions", "interval", difference("compare"), (2,)),
@@ -239,17 +291,31 @@ CLAIMS = (
     Claim("P(better) >= .95, other questions: of one that is not", "wrong",
           sure("paired_questions", True), (2,), pool=True),
     Claim("equivalent, different: neither is", "wrong", equivalent, (2,), least=2, luck=True),
-    Claim("trials to settle: new runs tell apart", "power", planned, (2,)),
+    Claim("trials to settle, named for the true difference: new runs tell apart", "power",
+          planned(seen=False), (2,)),
+    Claim("trials to settle, named by a run: new runs tell apart, not claimed", "seen",
+          planned(seen=True), (2,)),
     Claim("trials to settle: the range", "interval", plan_range, (2,)),
-    Claim("race, order: a false claim in any look", "wrong", race(Target("order")), (2, 5, 20)),
-    Claim("race, best: a false name in any look", "wrong", race(Target("best")), (5, 20)),
-    Claim("race, top:3", "wrong", race(Target("top", k=3)), (5,)),
-    Claim("race, above", "wrong", race(Target("above", baseline=0)), (5,)),
+    Claim("ranks from, to, of all models at once", "wrong", together("ranks"), (2, 5, 20)),
+    Claim("cannot be told apart from the best: it is not there, or alone though tied", "wrong",
+          together("best"), (2, 5, 20)),
+    Claim("pairs of q <= .05: share that is false", "wrong", together("pairs"), (5, 20)),
+    Claim("gate, differences in `settle`: all looks and pairs together", "interval",
+          sequence("apart"), (2, 5)),
+    Claim("settled, order (`compare`, `settle`): a false claim, all looks together", "wrong",
+          race(Target("order")), (2, 5, 20)),
+    Claim("settled, best: a false name", "wrong", race(Target("best")), (5, 20)),
+    Claim("settled, top:3", "wrong", race(Target("top", k=3)), (5,)),
+    Claim("settled, above", "wrong", race(Target("above", baseline=0)), (5,)),
+    Claim("settled, order, where trials share luck: and not called ahead", "wrong",
+          race(Target("order"), sound=True), (2, 5), luck=True),
+    Claim("settled, order, independent=trials", "wrong",
+          race(Target("order"), by_trial=True), (2, 5), luck=True),
 )  # fmt: skip
 CHANCES = (
     Chance("P(better), these questions", better("compare"), (2,)),
     Chance("P(better), other questions", better("paired_questions", True), (2,), pool=True),
-    Chance("P(best)", best, (5, 20)),
+    Chance("P(best), pooled", best, (2, 5, 20), runs=0.5),
 )
 
 
@@ -288,14 +354,15 @@ def simulate(
         if not mine and not odds:
             continue
         rng = np.random.default_rng([seed, 0, number])
-        world = draw(cell, max(4, int(share * RUNS[cell.models])), max(trials), rng)
+        runs = share * RUNS[cell.models] / (1 if cell.luck == 1 else 2)
+        world = draw(cell, max(4, int(runs)), max(trials), rng)
         for n in trials:
             part = world.first(n)
             for claim in mine:
                 if n >= claim.least:
                     found.rates[claim.name, cell, n] = rate(claim, part)
             for chance in odds:
-                pairs = [np.ravel(x) for x in chance.of(part)]
+                pairs = [np.ravel(x) for x in chance.of(_thinned(part, chance.runs))]
                 found.chances.setdefault((chance.name, cell.spread), []).append(pairs)
     for number, claim in enumerate(claims):
         for cell, n in worst(claim, found.rates) if claim.kind in BOUNDS else ():

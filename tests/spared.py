@@ -1,8 +1,8 @@
 """What test processes spare: composing the same again, asking git again, the disk, drawing."""
 
-import copy
 import functools
 import os
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +14,18 @@ def spare() -> None:
     tests cut power by cutting files: whether a disk keeps its word is none of theirs.
     """
     import hydra
+    from hydra.core.config_store import ConfigStore
 
     from bayes_at_n.pipeline.base import environment
+    from bayes_at_n.pipeline.config import checks, compose
 
     environment.commit = functools.cache(environment.commit)
     environment.version = functools.cache(environment.version)
     environment.describe()  # remembered, and inherited
     os.fsync = lambda file: None
     hydra.compose = functools.partial(_compose, hydra.compose, {})
+    ConfigStore.store = functools.partialmethod(_store, ConfigStore.store, {})
+    checks.keys = compose.keys = functools.cache(checks.keys)
 
 
 def _compose(
@@ -44,10 +48,23 @@ def _compose(
     groups = tuple(word for word in words if word not in values)
     key = OmegaConf.get_type(of["settings.yaml"].node), groups
     if key not in made:
-        made[key] = whole(name, groups)
-    node = copy.deepcopy(made[key])
+        made[key] = pickle.dumps(whole(name, groups))
+    node = pickle.loads(made[key])  # quicker than a copy
     ConfigLoaderImpl._apply_overrides_to_config([*map(compose.parse, values)], node)
     return node
+
+
+def _store(
+    self: Any, store: Callable[..., None], kept: dict[int, Any], name: str, node: Any, **more: Any
+) -> None:
+    """As `ConfigStore.store`, without another copy of a dataclass that was stored before."""
+    if name != "settings":
+        store(self, name, node, **more)
+    else:
+        if id(node) not in kept:
+            store(self, name, node)
+            kept[id(node)] = self.repo["settings.yaml"]
+        self.repo["settings.yaml"] = kept[id(node)]
 
 
 def empty(savefig: Callable[..., None]) -> Callable[..., None]:

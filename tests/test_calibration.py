@@ -182,6 +182,12 @@ def test_the_printed_harm_is_bounded_and_noticed() -> None:
     assert turned(said, free).tolist() == [0] and not turned(said, clipped(free)).size
 
 
+def test_one_question_shows_nothing_of_a_baseline() -> None:
+    assert (
+        lowers_loss(np.log([[0.6, 0.3, 0.1]] * 6), [0.5, -0.5, 0], [0, 1, 1] * 2, [7] * 6) is False
+    )
+
+
 def test_a_baseline_of_chance_is_seldom_taken_and_a_true_one_is() -> None:
     """Of 400 samples without a bias about 5 % pass; questions, not attempts, are what counts."""
     rng, passed = np.random.default_rng(24), 0
@@ -230,6 +236,39 @@ def test_split_is_the_seed_s_and_groups_stay_whole() -> None:
     whole = fit_temperature(s, b, labels, groups=groups)
     held = whole.held_out.reshape(30, 10)
     assert held.any(axis=1).sum() == held.all(axis=1).sum() == 6
+
+
+def test_how_much_is_held_out_and_of_how_little() -> None:
+    """At least one, and one is left, of groups two; ten labels and three groups are enough."""
+    s, b, labels = simulated(1.5, 10, seed=1)
+    assert len({*labels.tolist()}) > 1
+    for share, held in ((0.0, 1), (0.2, 2), (0.3, 3), (1.0, 9)):
+        assert fit_temperature(s, b, labels, held_out=share).held_out.sum() == held
+    with pytest.raises(ValueError, match="labels has 9 "):
+        fit_temperature(s[:9], b[:9], labels[:9])
+    groups = [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    for share, held in ((0.0, 1), (0.4, 1), (0.9, 1)):
+        out = fit_temperature(s, b, labels, held_out=share, groups=groups).held_out
+        assert len({g for g, one in zip(groups, out, strict=True) if one}) == held
+    with pytest.raises(ValueError, match="groups has 2 "):
+        fit_temperature(s, b, labels, groups=[0] * 5 + [1] * 5)
+
+
+def test_the_error_over_questions_by_a_plain_loop() -> None:
+    """T^2 / H times the root of the summed squares of the questions' scores, times G / (G - 1)."""
+    s, b, labels = simulated(9.0, 240, seed=2)
+    groups = np.arange(240) // 4
+    fit = fit_temperature(s, b, labels, groups=groups)
+    sums, curvature = dict.fromkeys(groups[~fit.held_out].tolist(), 0.0), 0.0
+    for z, y, group in zip(
+        (s - b)[~fit.held_out], labels[~fit.held_out], groups[~fit.held_out], strict=True
+    ):
+        p = np.exp(z / fit.temperature) / np.exp(z / fit.temperature).sum()
+        curvature += p @ z**2 - (p @ z) ** 2
+        sums[group] += p @ z - z[y]
+    square = len(sums) / (len(sums) - 1) * sum(one**2 for one in sums.values())
+    assert 5 < fit.temperature < 15  # near an end, and not at it
+    assert fit.stderr == pytest.approx(fit.temperature**2 * math.sqrt(square) / curvature)
 
 
 def test_attempts_told_twenty_times_are_no_more_evidence() -> None:

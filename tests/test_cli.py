@@ -185,11 +185,11 @@ def test_a_verifier_that_cannot_be_had_does_not_keep_the_score(
     settings = [str(run.path), later, "verifier.id=/nowhere/judge", "verifier.name=judge"]
     assert main(["run", *settings]) == 2
     out, err = capsys.readouterr()
-    assert out.count("Bayes@4") == 1 and (run.path / "scores.json").is_file()
+    assert out.count("avg@4") == 1 and (run.path / "scores.json").is_file()
     last = err.splitlines()[-1]
     assert last.startswith("error: verify: verifier.id=/nowhere/judge") and "verifier=none" in last
     assert main(["run", *settings, "dataset.judge=all"]) == 2  # which decides the outcomes
-    assert "Bayes@4" not in capsys.readouterr()[0]
+    assert "avg@4" not in capsys.readouterr()[0]
 
 
 def test_prefetch_of_what_is_here_says_where(

@@ -88,29 +88,30 @@ def _asked(
         _follow(residents, order)
     once = data.with_trials(run, 1)
     known = outcomes.read(once, quiet=True)
+    right, ids = outcomes.correct(known.codes)[:, 0], np.array(known.question_ids)
     factors = _factors(cfg.earlier, known.hashes, run) if cfg.earlier else None
-    width, ids = _width(planned), np.array(known.question_ids)
-    bank = BankSequence(len(ids), factors, cfg.confidence, width, cfg.seed)
-    while np.ptp(bank.interval()) > width:
-        drawn = bank.draw(max(BATCH, bank.asked // 4))
-        right = outcomes.correct(known.codes)[drawn, 0]
-        if lacking := drawn[np.ma.getmaskarray(right)].tolist():  # type: ignore[no-untyped-call]
-            why = budget.exhausted([contender], "the next questions take", np.array([len(lacking)]))
-            if why:
+    bank = BankSequence(len(ids), factors, cfg.confidence, width := _width(planned), cfg.seed)
+    try:
+        while np.ptp(bank.interval()) > width:
+            drawn = bank.draw(max(BATCH, bank.asked // 4))
+            lacking = drawn[np.ma.getmaskarray(right)[drawn]]  # type: ignore[no-untyped-call]
+            more = np.array([lacking.size])
+            if more and (why := budget.exhausted([contender], "the next questions take", more)):
                 warn(why)
                 break
-            runfolder.write_json(file, {str(run.path): [1, 1, ids[lacking].tolist()]})
-            _follow(residents, order._replace(command=[*command, live.STAGES]))
-            with substep(), suppress(DamagedData):  # set aside, and asked again
-                grading.grade(once)
-            known = outcomes.read(once, quiet=True)
-            right = outcomes.correct(known.codes)[drawn, 0]
-        if right.count() < len(drawn):
-            raise UserError(f"{run.path}: questions are left without a grade; run the same again")
-        bank.add(right.filled(0).astype(float))
-        low, high = bank.interval()
-        note(f"{run.path}: {bank.asked:,} of {len(ids):,} questions: {low:.4f} to {high:.4f}")
-    file.unlink(missing_ok=True)
+            if more:
+                runfolder.write_json(file, {str(run.path): [1, 1, ids[lacking].tolist()]})
+                _follow(residents, order._replace(command=[*command, live.STAGES]))
+                with substep(), suppress(DamagedData):  # set aside, and asked again
+                    grading.grade(once)
+                right = outcomes.correct(outcomes.read(once, quiet=True).codes)[:, 0]
+            if right[drawn].count() < len(drawn):
+                raise UserError(f"{run.path}: questions lack a grade; the same command goes on")
+            bank.add(right[drawn].filled(0).astype(float))
+            low, high = bank.interval()
+            note(f"{run.path}: {bank.asked:,} of {len(ids):,} questions: {low:.4f} to {high:.4f}")
+    finally:
+        file.unlink(missing_ok=True)
     return bank
 
 

@@ -215,8 +215,8 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
     needed = np.log10(2 / (1 - policy.confidence) * np.array([1, len(parts)]))
     notes = [
         "points of accuracy on these questions, with the interval of each difference, at all looks",
-        f"log10 e: evidence that what is required holds, or fails; {needed[0]:.1f} is enough on all"
-        f" data sets at once, {needed[1]:.1f} on one by itself",
+        f"log10 e: evidence that what is required holds, or fails; {needed[0]:.1f} is enough"
+        + f" on all data sets at once, {needed[1]:.1f} on one by itself" * (len(parts) > 1),
         *(f"not alike: {p.cohort.dataset}: {line}" for p in parts for line in p.cohort.differences),
     ]
     heads = [

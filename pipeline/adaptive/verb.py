@@ -51,7 +51,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     stages = config.of_key("stages", settings)
     requested = config.load([setting for setting in settings if setting not in stages])
     if requested.cfg.replay or requested.cfg.folders or requested.cfg.bank:
-        raise UserError("until=: with settings such as model=a dataset=b; the rest is of `settle`")
+        raise UserError("until=: with settings such as model=a dataset=b, not with folders or bank")
     if not (decided := _decided(requested, dry_run)):
         return 0
     commands = []

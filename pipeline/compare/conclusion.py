@@ -7,7 +7,7 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
-from bayes_at_n.pipeline.compare.claims import claims, together
+from bayes_at_n.pipeline.compare.claims import SETTLED, claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
@@ -94,7 +94,8 @@ and is the best with pooled probability .97, .97 on others of their kind']
         if len(self.candidates) == 1:
             return ["not settled for all looks: `settle` samples on, and these runs count"]
         if self.margin is not None:
-            return [f"settled: they are at most {plural(self.margin, 'point')} apart"]
+            sure = percent(max(SETTLED, self.confidence))
+            return [f"settled: they are at most {plural(self.margin, 'point')} apart with {sure}"]
         pair = f"{self.candidates[0]} from {self.candidates[1]}"
         if self.trials is None or self.fewest is None:
             return [f"no number of trials is known to tell {pair}"]
@@ -133,7 +134,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     if len(names) == 1:
         return found
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
-    proven = claims(cohort, cfg, order, scored.inflation)
+    proven = claims(cohort, cfg)
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan = [np.inf] * 3

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 from bayes_at_n.scoring.numerics.checks import check_confidence, nonnegative_array
 from bayes_at_n.scoring.numerics.inputs import Counts, Outcomes, check_trials, counts_and_prior
@@ -61,4 +61,5 @@ def prior_drift(
     parts = (tried / total) ** 2 + ((2 + worth) / total) ** 2
     noise = np.sqrt((rate * (1 - rate) / tried * parts).sum()) / tried.size
     low, high = ((sign * quantile * sigma - bias) / noise for sign in (-1, 1))
-    return Drift(z, float(2 * ndtr(-abs(z))), float(ndtr(high) - ndtr(low)))
+    normal = scipy.special.ndtr
+    return Drift(z, float(2 * normal(-abs(z))), float(normal(high) - normal(low)))

@@ -15,6 +15,8 @@ from bayes_at_n.scoring.numerics.results import result
 
 INFLATION_LEVEL = 0.01
 """The p, over the number of tests, under which attempts are said to share luck."""
+LUCK_LEVEL = 0.05
+"""The p of :func:`shared_luck` under which nothing is called settled."""
 _MOST = 1e9  # degrees of freedom, where one question alone varies
 
 
@@ -41,20 +43,22 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
 
     Where attempts are independent, the outcomes of every question may be permuted over the trials.
     Over all these permutations the mean of the value is 1 and its variance, exactly,
-    2 (1 - sum s_a^4 / (sum s_a^2)^2) / (N - 1). p and the interval are those of a variance with as
-    many degrees of freedom, chi-square over 2 / that variance; the interval begins half a step of
-    the value below it, and ends half a step above, for with few trials it takes few values. p is
-    one-sided: equal means of a few trials are no sign of shared luck.
+    2 (1 - sum s_a^4 / (sum s_a^2)^2) / (N - 1). p is that of a variance with as many degrees of
+    freedom, chi-square over 2 / that variance. It is one-sided: equal means of a few trials are no
+    sign of shared luck. The interval is to hold where luck is shared, too: its degrees of freedom
+    are (N - 1) / (1 + e / 2), e at least 0 the excess kurtosis of the y_t (luck at easy or hard
+    questions is rare and large). It begins half a step of the value below, and ends half a step
+    above, for with few trials the value takes few values. One question alone has the value 1.
 
     Only trials count that every question has. Where fewer than two do, or nothing varies, nothing
     is known: 1, from 0 to infinity, p 1. Raises ValueError: counts, which have no trials; outcomes
     other than 0 and 1; two shapes. Source: Pitman (1937) for tests by permutation; Kish (1965) for
-    the ratio, his design effect.
+    the ratio, his design effect; Bonett (2006) for the kurtosis.
 
     >>> rng = np.random.default_rng(0)
     >>> luck, own = rng.random((80,)), rng.random((2, 30, 80))
     >>> [round(x, 3) for x in inflation(own[0] < 0.5)]
-    [1.033, 0.776, 1.443, 0.396]
+    [1.033, 0.773, 1.452, 0.396]
     >>> a, b = 0.7 * own + 0.3 * luck < 0.5
     >>> round(inflation(a).value, 2), round(inflation(a, b).value, 2)
     (2.73, 1.11)
@@ -77,13 +81,58 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     spread = np.maximum(1 - (squares**2).sum(axis=-1) / total**2, 1 / _MOST)
     half = np.where(known, np.maximum(n - 1, 1) / spread, 1.0) / 2  # of the degrees of freedom
     above = scipy.special.gammaincc(half, half * value)
-    step = np.where(spread > 1 / _MOST, 1 / total, 0.0)  # half of it: sums of squares go by twos
-    low = half * np.maximum(value - step, 0) / scipy.special.gammaincinv(half, 1 - tail)
-    high = half * (value + step) / scipy.special.gammaincinv(half, tail)
+    step = 1 / total  # half of it: sums of squares go by twos
+    low, high = value, value
+    if x.shape[-2] > 1:
+        trial = off.sum(axis=-2) ** 2
+        excess = n * (trial**2).sum(axis=-1) / np.maximum(trial.sum(axis=-1), 1e-99) ** 2 - 3
+        half = np.maximum(n - 1, 1) / (2 + np.maximum(excess, 0))
+        low = half * np.maximum(value - step, 0) / scipy.special.gammaincinv(half, 1 - tail)
+        high = half * (value + step) / scipy.special.gammaincinv(half, tail)
     numbers = value, low, high, above
     unknown = 1.0, 0.0, np.inf, 1.0
     found = (np.where(known, a, b) for a, b in zip(numbers, unknown, strict=True))
     return Inflation(*map(result, found))
+
+
+class SharedLuck(NamedTuple):
+    """Whether K models and their differences show that attempts of a trial share luck."""
+
+    p: float  # that independent attempts vary so much: of all models together, or of some pair
+    models: Inflation  # arrays (K,)
+    pair: tuple[int, int] | None  # of all pairs the one of the least p; None of one model
+    of_pair: Inflation | None
+
+
+def shared_luck(R: Outcomes) -> SharedLuck:
+    """Test whether attempts of a trial share luck, of K models at once: what settles asks this.
+
+    p is twice the smaller of two: of all models together (Fisher's sum of logarithms), and of the
+    K (K - 1) / 2 differences trial by trial, the least p times their number (Bonferroni). The level
+    is ``LUCK_LEVEL``, five times that of a line about one run, because a claim that luck made is
+    dearer than a needless word: with it two equal models that share luck are called settled in at
+    most 5 % (docs/calibration.md). R holds outcomes 0 and 1, (K, M, N), masked where missing.
+    Raises ValueError: as :func:`inflation`. Source: Fisher (1925).
+
+    >>> rng = np.random.default_rng(0)
+    >>> luck, own = rng.random((2, 1, 40)), rng.random((2, 30, 40))
+    >>> round(shared_luck(own < 0.5).p, 2), shared_luck(0.7 * own + 0.3 * luck < 0.5).p < LUCK_LEVEL
+    (0.28, True)
+    """
+    outcomes = with_masks(R)
+    models, count, found = inflation(outcomes), len(outcomes), list[tuple[Any, ...]]()
+    for a in range(count - 1):
+        rest = outcomes[a + 1 :]
+        of_rest = inflation(rest, outcomes[[a] * len(rest)])
+        b = int(np.argmin(of_rest.p))
+        found.append((float(of_rest.p[b]), (a, a + 1 + b), (float(x[b]) for x in of_rest)))
+    half = -np.log(np.maximum(models.p, 1e-300)).sum()  # of Fisher's chi-square
+    together = float(scipy.special.gammaincc(count, half))
+    if not found:
+        return SharedLuck(together, models, None, None)
+    least, pair, of_pair = min(found, key=lambda one: one[0])
+    p = min(1.0, 2 * min(together, least * count * (count - 1) / 2))
+    return SharedLuck(p, models, pair, Inflation(*of_pair))
 
 
 def _numbers(R: Outcomes) -> Any:

@@ -159,12 +159,14 @@ def _scored(R: Outcomes, w: Weights, confidence: float) -> tuple[Any, Summary, S
     counts, weights = weighted_counts(R, w)
     least, most = float(weights.min()), float(weights.max())
     plain = avg_ci(Counts(counts), weights, confidence, (least, most))
-    fitted = empirical_bayes_ci(Counts(counts), weights, confidence)
     lowest = np.where(counts > 0, weights, most).min(axis=-1)
     highest = np.where(counts > 0, weights, least).max(axis=-1)
-    mixed = (lowest < highest).sum(axis=-1)
+    mixed = (lowest < highest).sum(axis=-1) >= LEAST_MIXED
+    if not mixed.any():
+        return mixed, plain, plain
+    fitted = empirical_bayes_ci(Counts(counts), weights, confidence)
     pull = np.abs(np.asarray(fitted.value) - plain.value)
-    return (mixed >= LEAST_MIXED) & (pull <= LARGEST_PULL * plain.sigma), fitted, plain
+    return mixed & (pull <= LARGEST_PULL * plain.sigma), fitted, plain
 
 
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:

@@ -58,10 +58,10 @@ def ranks_with_uncertainty(
         consecutive_z   (mu_i - mu_i+1) / sqrt(sigma_i^2 + sigma_i+1^2) < z
         overlap         mu_i - z sigma_i <= mu_i+1 + z sigma_i+1
 
-    Only neighbours are compared, so a chain may put models into one rank whose own z is large, and
-    of many neighbours some differ by chance; :func:`rank_ranges` holds for all. At z = 1.645
-    consecutive_z is one-sided 95 % confidence in the order of two neighbours; the overlap (the
-    protocol of the paper's introduction) asks, with equal sigmas, for sqrt(2) times the difference.
+    Only neighbours are compared, so a chain may put models into one rank whose own z is large;
+    :func:`rank_ranges` holds for all models at once. At z = 1.645 consecutive_z is one-sided 95 %
+    confidence in the order of two neighbours; the overlap (the protocol of the paper's
+    introduction) asks, with equal sigmas, for sqrt(2) times the difference.
 
     mu are posterior means, shape (..., K), and sigma their standard deviations, at least 0, of the
     same shape or one that broadcasts to it, all finite; z is above 0. Raises ValueError: others.

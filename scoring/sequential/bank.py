@@ -22,7 +22,7 @@ the records of earlier models give. Draws go where outcomes are uncertain, with 
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit
+import scipy
 
 from bayes_at_n.scoring.numerics.checks import (
     bounded_array,
@@ -58,7 +58,7 @@ def question_factors(records: npt.ArrayLike, rank: int = 2) -> Floats:
     share = (x.sum(axis=0) + 2 * x.sum() / known.sum()) / (known.sum(axis=0) + 2)
     left = np.where(known, x - share - level + level.mean(), 0.0)
     *_, directions = np.linalg.svd(left, full_matrices=False)
-    return np.column_stack([logit(np.clip(share, 0.01, 0.99)), *directions[:rank]])
+    return np.column_stack([scipy.special.logit(np.clip(share, 0.01, 0.99)), *directions[:rank]])
 
 
 class BankSequence:
@@ -74,7 +74,7 @@ class BankSequence:
 
     >>> rng = np.random.default_rng(0)
     >>> hard = rng.normal(size=(5000, 1))
-    >>> outcomes = rng.random(5000) < expit(-4 * hard[:, 0])
+    >>> outcomes = rng.random(5000) < scipy.special.expit(-4 * hard[:, 0])
     >>> bank = BankSequence(5000, hard, width=0.05)
     >>> while np.ptp(bank.interval()) > 0.05:
     ...     bank.add(outcomes[bank.draw(100)])
@@ -177,10 +177,10 @@ class BankSequence:
         """Predict outcomes and their noise from what was asked, and choose weights of draws."""
         x, f = self._outcomes, self._factors[self._asked]
         for _ in range(4 if x.size else 0):  # Newton's steps, from where the last fit ended
-            p = expit(f @ self._slopes)
+            p = scipy.special.expit(f @ self._slopes)
             curve = (f.T * (p * (1 - p))) @ f + RIDGE * np.eye(self._slopes.size)
             self._slopes += np.linalg.solve(curve, f.T @ (x - p) - RIDGE * self._slopes)
-        m = np.clip(expit(self._factors @ self._slopes), 0.001, 0.999)
+        m = np.clip(scipy.special.expit(self._factors @ self._slopes), 0.001, 0.999)
         expected = m * (1 - m)
         # What residuals were, beside what the fit expects of them: more where it fits badly.
         missed = (x - m[self._asked]) ** 2 - expected[self._asked]

@@ -44,27 +44,27 @@ def test_fewer_trials_are_the_first(tmp_path: Path) -> None:
 
 def test_who_decided_is_counted(tmp_path: Path) -> None:
     """Of what a verifier decides, what the rules would not have accepted, and would have."""
-    codes = np.array(
-        [[CORRECT, CORRECT, WRONG, WRONG], [PENDING, CORRECT, WRONG, PENDING]], np.int8
-    )
-    ruled = np.array([[CORRECT, WRONG, CORRECT, WRONG], [WRONG, WRONG, WRONG, PENDING]], np.int8)
-    judged = np.array([[0, 1, 1, 1], [1, 1, 0, 0]], bool)
+    r, w, p = CORRECT, WRONG, PENDING
+    codes = np.array([[r, r, w, w, w, p, p], [r, w, p, w, r, p, p]], np.int8)
+    ruled = np.array([[r, w, r, w, w, r, w], [r, w, p, r, w, p, p]], np.int8)
+    judged = np.array([[True] * 7, [False] * 7])
     found = outcomes.Outcomes(["a", "b"], ["x", "y"], codes, codes * 0, ruled, judged)
-    counts = {"rule": 2, "verifier": 4, "accepted": 2, "rejected": 1, "pending": 1}
+    counts = {"rule": 4, "verifier": 5, "accepted": 2, "rejected": 1, "pending": 2}
     assert found.deciders() == counts
     run = make_run(tmp_path, {"a": "1"}, "dataset.judge=all", "verifier=demo")
     line = outcomes.deciders_line(run, found)
-    assert f"verifier {run.cfg.verifier.name}: 4" in line and "rule grader: 2" in line
-    assert "accepts 2" in line and "rejects 1" in line and "; 1 " in line
+    assert f"verifier {run.cfg.verifier.name}: 5" in line and "rule grader: 4" in line
+    assert "accepts 2" in line and "rejects 1" in line and "; 2 " in line
     pending = found._replace(codes=np.where(codes == PENDING, np.int8(WRONG), codes))
     assert ";" not in outcomes.deciders_line(run, pending)
     assert outcomes.deciders_line(run, found._replace(judged=None)) == ""
 
 
 def test_a_verifier_that_decides_is_read(tmp_path: Path) -> None:
-    run = make_run(tmp_path, {"a": "10", "b": "01"}, "dataset.judge=all", "verifier=demo")
+    run = make_run(tmp_path, {"a": "10", "b": "01."}, "dataset.judge=all", "verifier=demo")
     found = outcomes.read(run, table=graded.graded(run, quiet=True))
-    assert found.judged is not None and found.judged.shape == (2, 2)
+    assert found.judged is not None and found.judged.shape == (2, 3)
+    assert not found.judged[:, 2].any()  # no attempt, and nobody who decides
     assert outcomes.read(make_run(tmp_path / "x", {"a": "1"})).judged is None
 
 
