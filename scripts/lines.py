@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 9_294,
-    "docs (words)": 81_687,
+    "docs (words)": 81_748,
     "pipeline": 8,
     "pipeline/adaptive": 2_583,
     "pipeline/api": 440,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 8_121,
     "scripts": 1_205,
     "slurm": 137,
-    "tests": 41_061,
+    "tests": 41_045,
     "verifiers": 5_176,
     "product": 55_550,
 }
