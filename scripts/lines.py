@@ -28,15 +28,15 @@ CEILINGS: dict[str, int] = {
     "pipeline/compare": 2_785,
     "pipeline/config": 2_279,
     "pipeline/display": 756,
-    "pipeline/engines": 3_005,
+    "pipeline/engines": 3_006,
     "pipeline/generate": 1_221,
-    "pipeline/grade": 570,
+    "pipeline/grade": 571,
     "pipeline/paper": 2_030,
     "pipeline/plots": 1_641,
     "pipeline/prepare": 2_119,
     "pipeline/records": 4_403,
     "pipeline/report": 2_894,
-    "pipeline/rubrics": 875,
+    "pipeline/rubrics": 876,
     "pipeline/score": 927,
     "pipeline/status": 782,
     "pipeline/store": 2_202,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 41_045,
     "verifiers": 5_176,
-    "product": 55_550,
+    "product": 55_553,
 }
 
 
