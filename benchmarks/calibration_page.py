@@ -70,7 +70,7 @@ attempts take a few values only.
 
 """
 WHY = {
-    "score where trials share luck: holds, or is warned of": "one or two trials cannot show that"
+    "score where trials share luck: holds, or is warned of": "a few trials cannot show that"
     " they share luck, which is why `settle` samples with independent seeds",
     "inflation of a score": "of a handful of questions, or of two trials, little is known: no"
     " decision rests on the interval, but on the p-value of independence",

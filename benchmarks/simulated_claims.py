@@ -14,8 +14,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import luck
-from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 from bayes_at_n.scoring.sequential import Target, wealth
@@ -161,10 +159,7 @@ def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callabl
         false = np.array([seen.claimed for seen in looks.values()])
         for look, run in np.argwhere(false) if sound else ():
             codes = w.outcomes[run, ..., : [*looks][look]].astype(np.int8)
-            models, questions, trials = codes.shape
-            each = [""] * models, codes, codes[:, 0] * 0, "independent", [*"q" * questions]
-            known = luck.basis(Outcomes(*each), np.full(models, trials), None)
-            false[look, run] = known.sound
+            false[look, run] = scoring.shared_luck(codes).p >= scoring.LUCK_LEVEL
         return np.asarray(false.max(axis=0))
 
     return of

@@ -2,7 +2,8 @@
 
 from bayes_at_n.scoring.intervals.classical import bootstrap_ci, clustered_ci, wald_ci, wilson_ci
 from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
-from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, Inflation, inflation
+from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, LUCK_LEVEL, Inflation
+from bayes_at_n.scoring.intervals.inflation import SharedLuck, inflation, shared_luck
 from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
 from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty

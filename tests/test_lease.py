@@ -1,5 +1,6 @@
 """The lease: never two holders, and none that outlives its holder."""
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from helpers import race
 
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -251,18 +253,14 @@ def test_a_full_disk_leaves_no_empty_lease(path: Path, monkeypatch: pytest.Monke
     assert list(path.parent.iterdir()) == []
 
 
-RACER = """
-    import os, sys, time
-    from pathlib import Path
-    from bayes_at_n.pipeline.base import lease
-    from bayes_at_n.pipeline.base.errors import UserError
-    path, inside, wanted = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    print("ready", flush=True)
-    sys.stdin.readline()
-    held = 0
-    while held < wanted:
-        try:
-            with lease.held(path, "racing"):
+def test_many_racing_for_stale_leases_never_hold_it_together(tmp_path: Path) -> None:
+    path, inside = tmp_path / "generate.lease", tmp_path / "inside"
+    forge(path, pid=2**22 + 1)
+
+    def racing(_: int) -> None:
+        held = 0
+        while held < 60:
+            with contextlib.suppress(UserError), lease.held(path, "racing"):
                 os.close(os.open(inside, os.O_CREAT | os.O_EXCL))  # fails if another is inside
                 held += 1
                 time.sleep(0.0005)
@@ -271,33 +269,8 @@ RACER = """
                     dead = path.with_name(f"dead-{os.getpid()}")
                     dead.write_text(path.read_text().replace('"pid": ', '"pid": 9000'))
                     dead.rename(path)
-        except UserError:
-            pass
-    """
 
-
-def test_many_racing_for_stale_leases_never_hold_it_together(tmp_path: Path) -> None:
-    path, inside = tmp_path / "generate.lease", tmp_path / "inside"
-    forge(path, pid=2**22 + 1)
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(RACER), str(path), str(inside), "60"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    for racer in racers:
-        assert racer.stdout and racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    errors = [racer.communicate()[1] for racer in racers]
-    assert [racer.returncode for racer in racers] == [0] * 4, errors
+    race(racing)
 
 
 def test_without_leases_a_folder_is_only_listed(

@@ -1,16 +1,14 @@
 """Tables in shards: parts appear whole, every key once, and damage costs what it touches."""
 
+import itertools
 import multiprocessing
 import os
 import random
 import re
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ import pytest
 
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
@@ -65,43 +62,31 @@ def by_key(made: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
     return {(row["question_id"], row["trial"]): row for row in made}
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    """A Python process that can import the project."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def start(write: Callable[[], object]) -> Any:
+    """A fork that writes."""
+    writer = multiprocessing.get_context("fork").Process(target=write)
+    writer.start()
+    return writer
 
 
 def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
     delays = random.Random(1)
-    script = """
-        import itertools, os, sys
-        from pathlib import Path
-        import pyarrow as pa
-        from bayes_at_n.pipeline.base import atomic
-        from bayes_at_n.pipeline.store import parquet
-        folder = Path(sys.argv[1])
-        columns = pa.schema([("question_id", pa.string()), ("trial", pa.int32()),
-                            ("text", pa.string())])
-        table = pa.Table.from_pylist(
-            [{"question_id": "q", "trial": i, "text": os.urandom(2000).hex()}
-             for i in range(300)], columns)
-        print("ready", flush=True)
+    made = [row | {"text": os.urandom(2000).hex()} for row in rows(300)]
+    table = pa.Table.from_pylist(made, SMALL)
+
+    def write() -> None:
+        os.fsync = lambda _: time.sleep(0.003)  # a disk takes its time
         for n in itertools.count():
-            parquet.write_part(folder / f"{os.getpid()}-{n % 5}.parquet", table)
-        """
+            parquet.write_part(tmp_path / f"{os.getpid()}-{n % 5}.parquet", table)
+
     cut_short = 0
     for kill in range(30):
         if kill > 3 and cut_short:
             break
-        writer = start(script, tmp_path)
-        assert writer.stdout and writer.stdout.readline() == "ready\n"
+        writer = start(write)
         time.sleep(delays.uniform(0.0, 0.4))
         os.kill(writer.pid, signal.SIGKILL)
-        writer.communicate()
+        writer.join()
         cut_short += bool(list(tmp_path.glob(".*.tmp")))
         for path in tmp_path.glob("*.parquet"):
             assert pq.read_table(path).num_rows == 300
@@ -293,32 +278,20 @@ def test_a_damaged_journal_is_sealed_and_kept_for_inspection(tmp_path: Path) -> 
     assert (tmp_path / "_a-taken.journal.damaged").exists() and not path.exists()
 
 
-WRITER = """
-    import os, sys, time
-    from pathlib import Path
-    import pyarrow as pa
-    from bayes_at_n.pipeline.base import atomic
-    from bayes_at_n.pipeline.store import shards
-    from bayes_at_n.pipeline.base.journal import Journal
-    names = {"question_id": pa.string(), "trial": pa.int32(), "text": pa.string()}
-    columns = pa.schema(names)
-    folder, seal = Path(sys.argv[1]), sys.argv[2] == "seal"
-    for j in range(6):
-        journal = Journal(folder / f"w-{j}.journal", columns)
-        for i in range(100):
-            n = j * 100 + i
-            journal.append([{"question_id": "q", "trial": n, "text": f"{n}" * 500}])
-        journal.close()
-        if seal:
-            shards.seal(journal.path, columns)
-    """
-
-
 @pytest.mark.parametrize("mode", ["append", "seal"])
 def test_reading_while_another_process_writes(tmp_path: Path, mode: str) -> None:
-    writer, before, looks = start(WRITER, tmp_path, mode), set[int](), 0
+    def write() -> None:
+        for j in range(6):
+            journal = Journal(tmp_path / f"w-{j}.journal", SMALL)
+            for n in range(j * 100, j * 100 + 100):
+                journal.append([{"question_id": "q", "trial": n, "text": f"{n}" * 500}])
+            journal.close()
+            if mode == "seal":
+                shards.seal(journal.path, SMALL)
+
+    writer, before, looks = start(write), set[int](), 0
     while len(before) < 600:
-        assert writer.poll() in (None, 0)
+        assert writer.exitcode in (None, 0)
         found, damage = stored(tmp_path)
         for (_, n), row in found.items():
             assert row["text"] == f"{n}" * 500
@@ -327,7 +300,8 @@ def test_reading_while_another_process_writes(tmp_path: Path, mode: str) -> None
         assert all(n % 100 == 0 or n - 1 in now for n in now), "a gap within one journal"
         assert all("unfinished last frame" in line for ls in damage.lines.values() for line in ls)
         before, looks = now, looks + 1
-    assert writer.wait() == 0 and looks > 3
+    writer.join()
+    assert writer.exitcode == 0 and looks > 3
 
 
 def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:

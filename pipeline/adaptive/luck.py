@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
@@ -19,8 +18,6 @@ from bayes_at_n.pipeline.score import shown
 if TYPE_CHECKING:
     from bayes_at_n.pipeline.adaptive.data import Outcomes
     from bayes_at_n.pipeline.adaptive.plan import Goal
-
-LEVEL = 0.05  # of independent attempts so many races are called "ahead", where "settled" would do
 
 
 class Basis(NamedTuple):
@@ -39,30 +36,18 @@ class Basis(NamedTuple):
     @property
     def sound(self) -> bool:
         """Whether nothing tells that attempts of a trial share luck."""
-        return self.seeds != "shared" and self.p >= LEVEL
+        return self.seeds != "shared" and self.p >= scoring.LUCK_LEVEL
 
 
 def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> Basis:
     """Measure it, of outcomes and trials that counted (K,).
 
-    All trials tell of luck, also those that did not count. The p of all models together is Fisher's
-    (1925), that of pairs Bonferroni's, and the smaller of the two counts twice.
+    All trials tell of luck, also those that did not count.
     """
     codes = known.codes
-    outcomes: Any = np.ma.array(codes, mask=codes < 0)  # type: ignore[no-untyped-call]
-    count, pair, of_pair, least = len(codes), None, None, 1.0
-    found = scoring.inflation(outcomes)
-    models = [scoring.Inflation(*map(float, one)) for one in zip(*found, strict=True)]
-    for a in range(count - 1):
-        rest = outcomes[a + 1 :]
-        of_rest = scoring.inflation(rest, outcomes[[a] * len(rest)])
-        b = int(np.argmin(of_rest.p))
-        if of_pair is None or of_rest.p[b] < least:
-            pair, of_pair = (a, a + 1 + b), scoring.Inflation(*(float(x[b]) for x in of_rest))
-            least = of_pair.p
-    together = scipy.stats.combine_pvalues(np.maximum([one.p for one in models], 1e-300)).pvalue
-    pairs = count * (count - 1) / 2
-    p = min(1.0, 2 * min(together, least * pairs)) if pairs else float(together)
+    found = scoring.shared_luck(np.ma.array(codes, mask=codes < 0))  # type: ignore[no-untyped-call]
+    models = [scoring.Inflation(*map(float, one)) for one in zip(*found.models, strict=True)]
+    count, of_luck = len(codes), (models, found.pair, found.of_pair, found.p)
     used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
     elsewhere, nearest, more = 1.0, None, None
     leaders = np.argsort([-of.mean() for of in used], kind="stable")[:2].tolist()
@@ -73,7 +58,7 @@ def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> 
         first, *second = (used[k] for k in leaders)
         other = second[0] if second else None
         more = scoring.next_attempts(first, other, clusters=known.clusters)
-    return Basis(known.seeds, models, pair, of_pair, float(p), elsewhere, nearest, leaders, more)
+    return Basis(known.seeds, *of_luck, elsewhere, nearest, leaders, more)
 
 
 def _elsewhere(
@@ -103,7 +88,11 @@ def sentence(basis: Basis, goal: "Goal") -> str:
         return f"{text}; nobody knows their seeds, so that they are independent is assumed"
     if basis.sound:
         return f"{text}: no sign of shared luck"
-    why = "attempts of a trial share luck" if basis.p < LEVEL else "attempts of a trial share seeds"
+    why = (
+        "attempts of a trial share luck"
+        if basis.p < scoring.LUCK_LEVEL
+        else "attempts of a trial share seeds"
+    )
     if goal.cfg.independent == "trials":
         return f"{text}: {why}, which independent=trials allows for"
     return f"{text}: {why}, so nothing is settled; independent=trials holds nevertheless"

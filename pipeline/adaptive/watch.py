@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import duration, results, si
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.progress import Progress
-from bayes_at_n.pipeline.status.watch import Above
+from bayes_at_n.pipeline.status.watch import Header
 from bayes_at_n.pipeline.store import find
 
 
@@ -38,7 +38,7 @@ def _runs(folder: Path) -> list[Path]:
     return [path for path in paths if find.is_run(path)]
 
 
-def _about(folder: Path, runs: Sequence[Progress]) -> Above:
+def _about(folder: Path, runs: Sequence[Progress]) -> Header:
     seen, why = looks.of_folder(folder)
     goal = seen.goal
     record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
@@ -46,12 +46,12 @@ def _about(folder: Path, runs: Sequence[Progress]) -> Above:
         first = f"{tables.question(goal)}; the first look is after {goal.looks[0]} trials"
         line = f"{folder}: {why or first}"
         record |= {"stale": why} if why else {}
-        return Above(Text(line), record, bool(why))
+        return Header(Text(line), record, bool(why))
     board, (left, words) = tables.leaderboard(seen), _left(seen, runs)
     lines = [f"{folder}: {tables.line(seen)}", *filter(None, [words])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}
     drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
-    return Above(drawn, display.plain(record), ended(seen.states[-1], goal))
+    return Header(drawn, display.plain(record), ended(seen.states[-1], goal))
 
 
 def _left(seen: Course, running: Sequence[Progress]) -> tuple[dict[str, Any], str]:

@@ -4,7 +4,6 @@ Everything rests on the averages and the paper's sigma, and on the race of `scor
 which `settle` makes its claims: these alone are called settled, since they allow for every look.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,13 +81,11 @@ def _question_sigma(cohort: Cohort) -> Floats | None:
     return np.asarray(sigma * np.sqrt(models / (models - 1) * (drawn - 1) / (drawn - 3)))
 
 
-def claims(
-    cohort: Cohort, cfg: AnalysisConfig, order: Sequence[int], of_models: scoring.Inflation
-) -> Claims:
+def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     """Race the models over their complete trials as `settle until=order` would, once for a cohort.
 
     A model takes part up to its first trial that lacks a question. Of more than `RACED` models, and
-    where attempts are not independent, nothing is claimed. `order`: positions, best first.
+    where attempts are not independent, nothing is claimed.
     """
     from bayes_at_n.scoring.sequential import Target, wealth  # Numba takes a third of a second
     from bayes_at_n.scoring.sequential.batch import Batch
@@ -105,25 +102,22 @@ def claims(
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
         log_e, needed = wealth.log_wealth(race.pairs[0], race.weights), np.log(race.needed.better)
-        why = _dependent(cohort, order, of_models)
+        why = _dependent(cohort) if models <= RACED else None
         sure = race.better[0] & (why is None), race.tied[0] & (why is None)
         cohort.scored[key] = Claims(log_e, needed, *sure, why)
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 
-def _dependent(cohort: Cohort, order: Sequence[int], of_models: scoring.Inflation) -> str | None:
+def _dependent(cohort: Cohort) -> str | None:
     """Say why attempts are not independent, so that a race would err more often than it says.
 
-    Trials vary more than those of independent attempts, of a model or of the first in `order` minus
-    another, with a p over the number of tests below `scoring.INFLATION_LEVEL`; or attempts share
-    seeds on an engine where these couple all questions of a trial (docs/architecture.md).
+    Trials vary more than those of independent attempts (:func:`scoring.shared_luck`); or attempts
+    share seeds on an engine where these couple all questions of a trial (docs/architecture.md).
     """
-    matrix, (lead, *others) = cohort.matrix(), order
-    of_pairs = scoring.inflation(matrix[[lead] * len(others)], matrix[others])
-    value = np.concatenate([of_models.value, of_pairs.value])
-    p = np.concatenate([of_models.p * len(matrix), of_pairs.p * len(others)])
-    if (sure := value[p < scoring.INFLATION_LEVEL]).size:
-        return f"attempts of a trial share luck (variance × {sure.max():.1f})"
+    luck = scoring.shared_luck(cohort.matrix())
+    if luck.p < scoring.LUCK_LEVEL:
+        most = max([*luck.models.value, luck.of_pair.value if luck.of_pair else 0.0])
+        return f"attempts of a trial share luck (variance × {most:.1f})"
     coupled = [member.name for member in cohort.runs() if seeds_couple(member.run)]
     return f"attempts of a trial share random numbers ({joined(coupled, 3)})" if coupled else None
 

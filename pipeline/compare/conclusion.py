@@ -101,9 +101,9 @@ and is the best with pooled probability .97, .97 on others of their kind']
             return [f"no number of trials is known to tell {pair}"]
         most = "; perhaps no number is enough" if self.most is None else f" to {_about(self.most)}"
         return [
-            f"telling {pair} takes about {_about(self.trials)} trials a question with a power of .9"
-            f" ({'at least ' * (self.most is None)}{_about(self.fewest)}{most}): `settle` samples"
-            " on, and these runs count"
+            f"telling {pair}, if they differ as much as here, takes about {_about(self.trials)}"
+            f" trials a question with a power of .9 ({'at least ' * (self.most is None)}"
+            f"{_about(self.fewest)}{most}): `settle` samples on, and these runs count"
         ]
 
 
@@ -134,7 +134,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     if len(names) == 1:
         return found
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
-    proven = claims(cohort, cfg, order, scored.inflation)
+    proven = claims(cohort, cfg)
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan = [np.inf] * 3

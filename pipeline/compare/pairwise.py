@@ -85,7 +85,7 @@ def _of_pairs(
     """Compare models at positions `above` with those at `below`; both of shape (pairs,)."""
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
-    proven = claims(cohort, cfg, scored.order.tolist(), scored.inflation)
+    proven = claims(cohort, cfg)
     value, sigma = scored.avg[:2]
     comparison = scoring.compare_scores(value[above], sigma[above], value[below], sigma[below])
     reach = whole.limit * comparison.sigma

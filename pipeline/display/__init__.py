@@ -1,1 +1,1 @@
-"""How results look: tables, LaTeX, the style of figures."""
+"""How results look: tables, LaTeX, colors of categories, the style of figures."""

@@ -14,7 +14,7 @@ _MARKS = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': "''",  # a command for it would need another font encoding than LaTeX's own
-    # Unicode that plain LaTeX has no glyph for, or would draw as text.
+    # Unicode characters for which plain LaTeX has no glyph, or not the mathematical one.
     "−∞": r"$-\infty$",
     "−": "$-$",
     "–": "--",
@@ -31,9 +31,9 @@ _MARKS = {
 
 
 def escaped(text: str) -> str:
-    r"""A text as LaTeX source, in which nothing is a command.
+    r"""Escape a text for LaTeX, so that nothing in it is a command.
 
-    Behind the end of a row, or a rule, a bracket or a star would be an argument of that.
+    After the end of a row or a rule LaTeX would take a leading bracket or star as its argument.
 
     >>> print(escaped("50 % of a_b, μ ± 1"), escaped("[x]"), escaped("−∞"))
     50 \% of a\_b, $\mu$ $\pm$ 1 {}[x] $-\infty$
@@ -43,10 +43,10 @@ def escaped(text: str) -> str:
 
 
 def environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> str:
-    """A `table` environment with booktabs rules.
+    """Return a `table` environment with booktabs rules.
 
-    `groups`: of the C columns: those beside each other with one group get a common head above.
-    `tabular`: of C columns, with three lines ``\\hline``.
+    `groups`: one per column; adjacent columns of one group share a head.
+    `tabular`: a tabular environment of as many columns, with three lines ``\\hline``.
     """
     rules = iter(("\\toprule" + _heads(groups), "\\midrule", "\\bottomrule"))
     lines = [next(rules) if line == "\\hline" else line for line in tabular.splitlines()]
@@ -59,7 +59,7 @@ def environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> 
 
 
 def _heads(groups: Sequence[str]) -> str:
-    """The line of heads above groups of columns, with a rule under each."""
+    """Return the line of heads above groups of columns, with a rule under each."""
     if not any(groups):
         return ""
     heads, rules, at = [], [], 1

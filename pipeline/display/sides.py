@@ -1,7 +1,7 @@
-"""What a category looks like: its hue says correct, wrong or invalid, its shade the rest.
+"""Colors of categories: the hue shows correct, wrong or invalid, the shade orders the rest.
 
 Rubrics give their categories names such as `wrong_boxed_low_conf`. The hues are the same in every
-figure and on every page; a darker shade is surer, shorter, in a box, or of an ordinary prompt.
+figure and on every page; a darker shade means more confident, shorter, boxed, or in-distribution.
 """
 
 import re
@@ -21,16 +21,16 @@ _LEVELS["not"] = -3
 
 
 class Look(NamedTuple):
-    """Which hue a category has, and how dark it is, from 0 to 1."""
+    """The hue of a category, and how dark it is, from 0 to 1."""
 
     side: Side
     shade: float
 
 
 def looks(names: Sequence[str]) -> list[Look]:
-    """The look of each category, by the words of its name.
+    """Choose the look of each category by the words of its name.
 
-    A name without such a word is invalid if it comes first, as rubrics have it, correct if last.
+    A name without such a word is invalid if it comes first, as in rubrics, correct if last.
 
     >>> looks(["invalid", "wrong_low_conf", "wrong_high_conf", "correct"])[1:3]
     [Look(side='wrong', shade=0.4), Look(side='wrong', shade=1.0)]
@@ -41,24 +41,24 @@ def looks(names: Sequence[str]) -> list[Look]:
     last = len(names) - 1
     kinds: list[Side] = [
         next(
-            (side[word] for side in (_SIDES, _LETTERS) for word in of if word in side),
+            (side[word] for side in (_SIDES, _LETTERS) for word in parts if word in side),
             "invalid" if not i else "correct" if i == last else "wrong",
         )
-        for i, of in enumerate(words)
+        for i, parts in enumerate(words)
     ]
-    levels = [sum(_LEVELS.get(word, 0) for word in of) for of in words]
-    found = []
+    levels = [sum(_LEVELS.get(word, 0) for word in parts) for parts in words]
+    result = []
     for i, kind in enumerate(kinds):
-        alike = sorted((levels[k], k) for k, other in enumerate(kinds) if other == kind)
-        share = alike.index((levels[i], i)) / (len(alike) - 1) if len(alike) > 1 else 1.0
-        found.append(Look(kind, round(PALEST + (1 - PALEST) * share, 2)))
-    return found
+        same = sorted((levels[k], k) for k, other in enumerate(kinds) if other == kind)
+        share = same.index((levels[i], i)) / (len(same) - 1) if len(same) > 1 else 1.0
+        result.append(Look(kind, round(PALEST + (1 - PALEST) * share, 2)))
+    return result
 
 
-def colour(look: Look) -> str:
-    """A look on white paper, as `#rrggbb`.
+def color(look: Look) -> str:
+    """Return a look's color on white paper as `#rrggbb`.
 
-    >>> colour(Look("wrong", 1.0)), colour(Look("wrong", 0.4))
+    >>> color(Look("wrong", 1.0)), color(Look("wrong", 0.4))
     ('#b03a00', '#dfb099')
     """
     hue = HUES[look.side]
@@ -67,10 +67,10 @@ def colour(look: Look) -> str:
 
 
 def order(names: Sequence[str]) -> list[int]:
-    """Places of categories as bars stack them: correct from dark to pale, wrong, invalid.
+    """Return the order in which bars stack categories: correct from dark to pale, wrong, invalid.
 
     >>> order(["invalid", "wrong", "correct_low_conf", "correct_high_conf"])
     [3, 2, 1, 0]
     """
-    of, sides = looks(names), list(HUES)
-    return sorted(range(len(of)), key=lambda i: (sides.index(of[i].side), -of[i].shade))
+    styles, sides = looks(names), list(HUES)
+    return sorted(range(len(names)), key=lambda i: (sides.index(styles[i].side), -styles[i].shade))

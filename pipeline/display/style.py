@@ -1,8 +1,8 @@
 """The one style of all figures, and how they are saved.
 
-Every function of this package takes arrays and returns a matplotlib ``Figure``; none of them
-needs a display, keeps state or writes a file. ``save`` writes PDF and PNG, ``svg`` gives the text
-that goes into an HTML page.
+Every function of `plots` takes arrays and returns a matplotlib ``Figure``; none of them
+needs a display, keeps state or writes a file. ``save`` writes PDF and PNG, ``svg`` returns text
+for an HTML page.
 
 >>> drawn, axes = panels(COLUMN, 2.0, "a_b%: $x_1$ is no formula")
 >>> drawn.get_suptitle(), float(drawn.get_figwidth())
@@ -31,19 +31,19 @@ from bayes_at_n.pipeline.base import atomic
 Numbers = npt.NDArray[np.float64]
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one column of a two-column page, and both
-TALLEST = 9.0  # inches that a page has for a figure
+TALLEST = 9.0  # inches, the height of a page
 POINT = 1 / 72  # inches
 SMALL, NORMAL, LARGE = 7.0, 8.0, 9.0  # font sizes in points
 
-# Okabe and Ito's colours, which people who see fewer colours can tell apart, from bad to good;
-# grey is for category 0, which every rubric keeps for invalid attempts.
-GREY = "#999999"
-INK = "#1a1a1a"  # text and axes; the report's dark page draws it light
-COLOURS = ("#D55E00", "#E69F00", "#F0E442", "#56B4E9", "#0072B2", "#009E73", "#CC79A7", "#000000")
-BLUE, RED = COLOURS[4], COLOURS[0]
-# Yellow is left out of lines, which are too thin to show it on white. Seven colours, ten markers
-# and four dashes go round in different rhythms: twenty models differ in print without colour too.
-LINE_COLOURS = (BLUE, RED, COLOURS[5], COLOURS[6], COLOURS[1], COLOURS[3], INK)
+# Okabe and Ito's palette, safe for color-blind readers, from bad to good; gray is for category 0,
+# which every rubric keeps for invalid attempts.
+GRAY = "#999999"
+INK = "#1a1a1a"  # text and axes; light on the report's dark page
+COLORS = ("#D55E00", "#E69F00", "#F0E442", "#56B4E9", "#0072B2", "#009E73", "#CC79A7", "#000000")
+BLUE, RED = COLORS[4], COLORS[0]
+# Without yellow, which thin lines do not show on white. Cycles of seven colors, ten markers and
+# four dashes are out of step: twenty models differ in black and white, too.
+LINE_COLORS = (BLUE, RED, COLORS[5], COLORS[6], COLORS[1], COLORS[3], INK)
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", "*", ">")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 HATCHES = ("", "///", "", "--", "", "\\\\\\", "xx", "||")
@@ -65,25 +65,25 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4.0,
     "hatch.linewidth": 0.4,
-    "text.parse_math": False,  # names are not formulas: "$" and "_" are what they are
+    "text.parse_math": False,  # names are not formulas: "$" and "_" are literal
     "pdf.fonttype": 42,
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # text as text, not as paths
     "svg.hashsalt": "bayes-at-n",
     **{key: INK for key in ("text.color", "axes.labelcolor", "axes.edgecolor")},
     **{key: INK for key in ("xtick.color", "ytick.color", "hatch.color")},
 }
-# matplotlib reads its settings when an artist is made, some ticks only when they are drawn: what
-# draws and what saves both run inside this.
+# matplotlib reads its settings when an artist is created, and for some ticks when it is drawn:
+# functions that draw and functions that save are both decorated.
 styled = matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
 
 
 def narrow() -> AbstractContextManager[None]:
-    """Within it figures are a column wide, as a phone is: panels and legends stand below."""
+    """Make figures within the block a column wide, as for a phone, with panels stacked."""
     return matplotlib.rc_context({"figure.figsize": (COLUMN, COLUMN)})
 
 
 def is_narrow() -> bool:
-    """Whether :func:`narrow` is in force."""
+    """Return whether :func:`narrow` is active."""
     return bool(matplotlib.rcParams["figure.figsize"][0] == COLUMN)
 
 
@@ -91,11 +91,11 @@ def is_narrow() -> bool:
 def panels(
     width: float, height: float, finding: str, columns: int = 1, rows: int = 1, about: str = ""
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure of exactly this size in inches, and its axes from left to right, row by row.
+    """Create an empty figure of this size in inches, and its axes from left to right, row by row.
 
-    The layout makes room for labels inside the size, so that a figure of ``COLUMN`` inches is as
-    wide as a column in print. Its title is what is to be seen, the `finding`, and below it what it
-    is `about`; long ones are wrapped.
+    Labels are laid out within the size, so that a figure of ``COLUMN`` inches is as wide as a
+    column in print. Its title is the `finding`, what the figure shows, above what it is `about`;
+    long titles are wrapped and add to the height.
     """
     if is_narrow():
         shrunk = 0.7 * columns if columns > 1 else min(1.2 * COLUMN / width, 1)
@@ -117,9 +117,9 @@ def panels(
 
 
 def one_line(name: object, most: int = 0) -> str:
-    """A name as a label: one printable line, its middle left out when it is too long.
+    """Return a name as a label: one printable line, with its middle elided if it is too long.
 
-    `most` letters: 40, in a narrow figure 22, where no number is given.
+    `most`: characters; 0: 40, or 22 in a narrow figure.
 
     >>> one_line("NVIDIA-Nemotron-Nano-9B-v2"), one_line("a\\nb"), one_line("0123456789", 7)
     ('NVIDIA-Nemotron-Nano-9B-v2', 'a b', '012…789')
@@ -133,7 +133,7 @@ def one_line(name: object, most: int = 0) -> str:
 
 
 def plain(values: npt.ArrayLike) -> Numbers:
-    """Floats with NaN where a masked array holds nothing, which matplotlib leaves blank.
+    """Return floats, with NaN for masked values, which matplotlib leaves blank.
 
     >>> plain(np.ma.array([1, 2], mask=[False, True]))
     array([ 1., nan])
@@ -143,18 +143,18 @@ def plain(values: npt.ArrayLike) -> Numbers:
 
 
 def palette(count: int) -> list[dict[str, Any]]:
-    """Colour, marker and line style of each of ``count`` lines; no two alike up to 70.
+    """Return color, marker and line style of each of ``count`` lines; all differ up to 70.
 
     >>> len({(look["marker"], look["linestyle"]) for look in palette(20)})  # in print, too
     20
     """
-    looks = zip(*map(itertools.cycle, (LINE_COLOURS, MARKERS, DASHES)), strict=False)
+    looks = zip(*map(itertools.cycle, (LINE_COLORS, MARKERS, DASHES)), strict=False)
     keys = ("color", "marker", "linestyle")
     return [dict(zip(keys, look, strict=True)) for look in itertools.islice(looks, count)]
 
 
 def every(count: int, index: int, marks: int = 8) -> tuple[int, int]:
-    """Where line ``index`` of ``count`` points bears markers (first, step): not all at one x.
+    """Return `markevery` (first, step) of line ``index`` of ``count`` points, shifted per line.
 
     >>> every(80, 0), every(80, 3), every(3, 5)
     ((0, 10), (9, 10), (0, 1))
@@ -164,7 +164,7 @@ def every(count: int, index: int, marks: int = 8) -> tuple[int, int]:
 
 
 def bins(count: int, most: float) -> tuple[int, npt.NDArray[np.int64]]:
-    """How many of `count` things are drawn as one, so that at most so many are, and the first ones.
+    """Return how many of `count` items share a bin so that at most `most` remain, and bin starts.
 
     >>> bins(7, 10)[0], bins(7, 3)
     (1, (3, array([0, 3, 6])))
@@ -176,27 +176,27 @@ def bins(count: int, most: float) -> tuple[int, npt.NDArray[np.int64]]:
 def spread(
     positions: npt.ArrayLike, gap: float, low: float = -np.inf, high: float = np.inf
 ) -> Numbers:
-    """Move labels apart until neighbours are ``gap`` apart, all as little as possible.
+    """Move labels by as little as possible until neighbors are at least ``gap`` apart.
 
-    Least squares with the order kept, which is an isotonic regression, clipped where labels must
-    stay between ``low`` and ``high``.
+    Order-preserving least squares, which is isotonic regression, clipped to between ``low`` and
+    ``high``.
 
     >>> spread([1.0, 1.0, 5.0], 1.0)
     array([0.5, 1.5, 5. ])
     >>> spread([1.0, 1.0, 5.0], 1.0, low=1.0)
     array([1., 2., 5.])
     """
-    wished = np.asarray(positions, dtype=float)
-    order = np.argsort(wished, kind="stable")
-    steps = gap * np.arange(len(wished))
-    moved = np.empty(len(wished))
-    fitted = isotonic_regression(wished[order] - steps).x
+    start = np.asarray(positions, dtype=float)
+    order = np.argsort(start, kind="stable")
+    steps = gap * np.arange(len(start))
+    moved = np.empty(len(start))
+    fitted = isotonic_regression(start[order] - steps).x
     moved[order] = np.clip(fitted, low, high - steps[-1]) + steps
     return moved
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
-    """How many columns of a legend fit into a width in inches, all as wide as the longest label.
+    """Return how many legend columns, as wide as the longest label, fit into a width in inches.
 
     >>> legend_columns(["aime24", "aime25"], PAGE), legend_columns(["x" * 40] * 3, PAGE)
     (2, 2)
@@ -213,18 +213,18 @@ def legend(
     beside: bool = False,
     columns: int = 0,
 ) -> None:
-    """A legend right of a figure's axes, or below in so many columns; 0: as many as fit."""
-    # The title runs above the legend: as many empty lines keep them apart.
+    """Add a legend right of a figure's axes, or below in so many columns; 0: as many as fit."""
+    # As many empty lines as the figure's title has, which extends above the legend.
     lines = figure.get_suptitle().count("\n") + 1
-    place: dict[str, Any] = {"loc": "outside right upper", "title": "\n" * lines}
+    layout: dict[str, Any] = {"loc": "outside right upper", "title": "\n" * lines}
     if not beside or is_narrow():
         columns = columns or legend_columns(labels, figure.get_figwidth())
         if is_narrow():
             rows = sum(label.count("\n") + 1 for label in labels) / columns
             figure.set_figheight(figure.get_figheight() + 0.17 * rows)
-        place = {"loc": "outside lower center", "ncols": columns}
-    # matplotlib takes a leading underscore for "not in the legend", so labels are set afterwards.
-    drawn = figure.legend(list(handles), [f"{i}" for i in range(len(handles))], **place)
+        layout = {"loc": "outside lower center", "ncols": columns}
+    # matplotlib hides labels with a leading underscore, so labels are set afterwards.
+    drawn = figure.legend(list(handles), [f"{i}" for i in range(len(handles))], **layout)
     for text, label in zip(drawn.get_texts(), labels, strict=True):
         text.set_text(label)
 
@@ -233,9 +233,9 @@ def legend(
 def pictures(figure: Figure, path: Path) -> dict[Path, bytes]:
     """A figure as PDF and as PNG of 200 dots an inch, by the paths of the two files.
 
-    The bytes depend on the figure and on matplotlib's version only: no date is written.
+    The bytes depend only on the figure and on matplotlib's version: no date is written.
 
-    `path`: where to, without a suffix (a dot in the name is no suffix).
+    `path`: without a suffix (a dot in the name is no suffix).
     """
     drawn = {}
     for kind, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():
@@ -245,9 +245,9 @@ def pictures(figure: Figure, path: Path) -> dict[Path, bytes]:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Write what `pictures` draws: both files, or none.
+    """Write a figure as PDF and PNG: both files or none.
 
-    Returns the two files. Raises OSError: when they cannot be written.
+    Returns their paths. Raises OSError: they cannot be written.
     """
     drawn = pictures(figure, path)
     atomic.replace_all(drawn)
@@ -256,11 +256,10 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
 @styled
 def svg(figure: Figure) -> str:
-    """One ``<svg>`` element for an HTML page: text as text, no script, no date, nothing global.
+    """Return a figure as an ``<svg>`` element: text as text, no script, no date, nothing global.
 
-    Several of them may stand in one page: their ids begin with a digest of the figure. What is
-    drawn in ink takes the colour of the page's text, and the background is the page's, so that a
-    figure works on a dark page too.
+    A page may hold several: their ids begin with a digest of the figure. Ink takes the color of the
+    page's text, and the background is transparent, so that a figure suits a dark page, too.
     """
     buffer = io.StringIO()
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -268,7 +267,7 @@ def svg(figure: Figure) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)
-    # matplotlib's style sheet names every element "*" and would reach into the whole page.
+    # matplotlib's style sheet selects "*" and would apply to the whole page.
     text = re.sub(r"<style type=.text/css.>.*?</style>", "", text, count=1, flags=re.DOTALL)
     text = text.replace("<svg ", '<svg style="stroke-linejoin:round;stroke-linecap:butt" ', 1)
     key = "f" + hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,8 +1,8 @@
 """One definition of a table, and its forms: terminal, CSV, JSON, LaTeX, Markdown.
 
-A cell is a number, a text, or None where there is nothing to say. CSV and JSON hold values as they
-are; the others show them as their column says. Texts come from files and models: they are escaped
-wherever a form gives characters a meaning.
+A cell is a number, a text, or None if it has no value. CSV and JSON hold full values; the others
+format them as their column says. Texts come from files and models: they are escaped wherever a form
+gives characters a meaning.
 """
 
 import csv
@@ -24,30 +24,30 @@ from bayes_at_n.pipeline.base.console import clean, clean_line, prints_json, res
 from bayes_at_n.pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
-# What a spreadsheet would take for a formula.
+# Texts that a spreadsheet would evaluate as a formula.
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: the key of its cells, and how they are shown."""
+    """One column: the key of its cells, and how they are formatted."""
 
     key: str
     title: str
     latex: str | None = None  # the title as LaTeX source; None: `title`, escaped
-    format: str = "{}"  # for str.format; of numbers only
-    sigma: str = ""  # the key of their σ, which says how many decimals they have; "": `format` does
+    format: str = "{}"  # for str.format; applied to numbers only
+    sigma: str = ""  # the key of their σ, which decides their decimals; "": `format` does
     align: Align = "right"
-    group: str = ""  # columns beside each other with one group get a common head above
-    short: str | None = None  # the title where room is dear: on the terminal
-    wide: bool = False  # only in CSV and JSON: a page or a terminal has no room for it
+    group: str = ""  # adjacent columns of one group share a head
+    short: str | None = None  # the title on the terminal; None: `title`
+    wide: bool = False  # only in CSV and JSON, not on a page or the terminal
     best: bool = False  # its largest value is bold on a page and on the terminal
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `notes` are the lines of its caption: rule, method, confidence, what to beware of.
+    """A table; `notes` are the lines of its caption: rule, method, confidence, caveats.
 
     >>> table = Table(
     ...     "scores",
@@ -73,7 +73,7 @@ class Table:
     notes: Sequence[str] = field(default_factory=tuple)
 
     def to_pandas(self) -> Any:
-        """All columns, the wide ones too, as a data frame, under their keys."""
+        """Return all columns, including wide ones, as a data frame named by their keys."""
         import pandas as pd  # half a second
 
         keys = [column.key for column in self.columns]
@@ -92,7 +92,7 @@ def columns(
     wide: bool = False,
     **more: str,
 ) -> list[Column]:
-    """Columns beside each other of one format and one head; their titles by key.
+    """Return adjacent columns of one format and group; `titles` and keywords map keys to titles.
 
     >>> [(c.key, c.title, c.group) for c in columns(group="τ", low="from", high="to")]
     [('low', 'from', 'τ'), ('high', 'to', 'τ')]
@@ -104,13 +104,13 @@ def columns(
 
 
 def of_columns(title: str, columns: Mapping[Column, Any], notes: Sequence[str] = ()) -> Table:
-    """A table from the values of each column, one a row; NaN becomes None, an array's Python's.
+    """Build a table from the values of each column; NaN becomes None, NumPy's values Python's.
 
     >>> of_columns("s", {Column("model", "model"): "ab", Column("mu", "μ"): [0.5, np.nan]}).rows
     [{'model': 'a', 'mu': 0.5}, {'model': 'b', 'mu': None}]
     """
     keys = [column.key for column in columns]
-    lists = [of.tolist() if isinstance(of, np.ndarray) else of for of in columns.values()]
+    lists = [v.tolist() if isinstance(v, np.ndarray) else v for v in columns.values()]
     rows = [
         {key: None if cell != cell else cell for key, cell in zip(keys, row, strict=True)}
         for row in zip(*lists, strict=True)
@@ -119,22 +119,22 @@ def of_columns(title: str, columns: Mapping[Column, Any], notes: Sequence[str] =
 
 
 def decimals(sigmas: Iterable[float | None]) -> int:
-    """Decimals of values with these σ: the least σ keeps one digit, two if it begins with 1.
+    """Return how many decimals values with these σ get; four if no σ is above 0.
 
-    Four without any σ above 0.
+    The least σ keeps one significant digit, two if its first is 1.
 
     >>> decimals([0.0068, 0.0701]), decimals([0.0106]), decimals([0.07, None]), decimals([12.5])
     (3, 3, 2, 0)
     """
-    known = [float(s) for s in sigmas if s is not None and 0 < s < math.inf]
-    if not known:
+    positive = [float(s) for s in sigmas if s is not None and 0 < s < math.inf]
+    if not positive:
         return 4
-    digits, _, power = f"{min(known):.2e}".partition("e")
+    digits, _, power = f"{min(positive):.2e}".partition("e")
     return min(max((float(digits) < 1.95) - int(power), 0), 9)
 
 
 def rounded(table: Table) -> list[Column]:
-    """The columns of a table; those that have a σ with a format as :func:`decimals` says."""
+    """Return the columns of a table; those with a σ get a format from :func:`decimals`."""
     return [_rounded(c, table) if c.sigma else c for c in table.columns]
 
 
@@ -145,7 +145,7 @@ def _rounded(column: Column, table: Table) -> Column:
 
 
 def best_rows(table: Table, column: Column) -> set[int]:
-    """Find the rows with the largest value of a column that is marked `best`; else none."""
+    """Return the rows with the largest value of a column marked `best`; none for others."""
     values = {i: row[column.key] for i, row in enumerate(table.rows) if column.key in row}
     if not column.best or len(values) < 2:
         return set()
@@ -153,7 +153,7 @@ def best_rows(table: Table, column: Column) -> set[int]:
 
 
 def formatted(column: Column, value: Any) -> str:
-    """A cell as a person reads it; nothing where there is no value.
+    """Format a cell for a reader; "" if it has no value.
 
     >>> formatted(Column("x", "x", format="{:.1f}"), 0.25), formatted(Column("x", "x"), None)
     ('0.2', '')
@@ -174,7 +174,7 @@ def formatted(column: Column, value: Any) -> str:
 
 
 def show(*tables: Table) -> None:
-    """Print tables on standard output, as wide as the terminal is, an empty line between them."""
+    """Print tables on standard output, as wide as the terminal, separated by empty lines."""
     for i, table in enumerate(table for table in tables if table.rows):
         if i:
             results.print()
@@ -182,16 +182,16 @@ def show(*tables: Table) -> None:
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """What a verb found, for programs: with --json one line on standard output, else nothing."""
+    """Print a verb's results with --json, as one line on standard output; else nothing."""
     if prints_json():
         print(clean(json.dumps(plain(record), ensure_ascii=False, default=str)), flush=True)
 
 
 def to_rich(table: Table, width: int = 80) -> Group:
-    """The table for the terminal, without the columns marked `wide`; notes are below it.
+    """Render a table for the terminal, without columns marked `wide`, with its notes below.
 
-    Where `width` characters are too few for all columns they are shown in blocks below each other,
-    each of which begins with the names: a number is never cut. Long names are folded.
+    Columns that do not fit into `width` characters go into further blocks, each of which begins
+    with the names: a number is never cut. Long names are folded.
     """
     columns = _narrow(table)
     cells = [[_indented(column, row.get(column.key)) for row in table.rows] for column in columns]
@@ -220,13 +220,13 @@ def to_rich(table: Table, width: int = 80) -> Group:
 
 
 def _indented(column: Column, value: Any) -> str:
-    """A cell as :func:`formatted`, with the spaces of a name that stands below another row."""
+    """Format a cell and keep a name's leading spaces, which show that it belongs to a row above."""
     depth = len(value) - len(value.lstrip(" ")) if isinstance(value, str) else 0
     return " " * depth + formatted(column, value)
 
 
 def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:
-    """Columns in blocks no wider than `width`, the first `names` of them in each block.
+    """Split columns into blocks no wider than `width`, each with the first `names` columns.
 
     >>> _blocks([10, 5, 5, 5], 1, 27)
     [[0, 1, 2], [0, 3]]
@@ -241,9 +241,9 @@ def _blocks(needs: Sequence[int], names: int, width: int) -> list[list[int]]:
 
 
 def to_csv(table: Table) -> str:
-    """Keys and full values; comma, quotes where needed. Notes are not in it.
+    """Return keys and full values as CSV, without notes.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe; numbers stay as they are.
+    A text that a spreadsheet would evaluate as a formula gets an apostrophe; numbers do not.
     """
     keys = [column.key for column in table.columns]
     lines: list[list[Any]] = [keys, *([row.get(key) for key in keys] for row in table.rows)]
@@ -251,7 +251,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_json(table: Table) -> str:
-    """Title, columns (key, title), rows and notes; what is not finite is null or "inf"."""
+    """Return title, columns (key, title), rows and notes; NaN is null, infinity "inf"."""
     parts = {
         "title": table.title,
         "columns": [{"key": c.key, "title": _titled(c)} for c in table.columns],
@@ -262,7 +262,7 @@ def to_json(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A `table` environment with booktabs rules; the notes follow the title in its caption."""
+    """Return a `table` environment with booktabs rules; notes follow the title in its caption."""
     columns = _narrow(table)
     titles = [latex.escaped(c.title) if c.latex is None else c.latex for c in columns]
     body = _tabulated(table, titles, "latex_raw", latex.escaped)
@@ -270,7 +270,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A pipe table under its title in bold, with the notes below."""
+    """Return a pipe table below its title in bold, with the notes below it."""
     titles = [markdown(_titled(column)) for column in _narrow(table)]
     body = _tabulated(table, titles, "pipe", markdown)
     parts = [f"**{markdown(table.title)}**", body, *(markdown(note) for note in table.notes)]
@@ -285,7 +285,7 @@ def _tabulated(table: Table, titles: Sequence[str], form: str, escape: Callable[
     columns = _narrow(table)
     cells = [[escape(formatted(c, row.get(c.key))) for c in columns] for row in table.rows]
     aligns = [column.align for column in columns] if cells else None
-    from tabulate import tabulate  # a tenth of a second, of files alone
+    from tabulate import tabulate  # a tenth of a second, needed for files only
 
     return tabulate(cells, titles, form, colalign=aligns, disable_numparse=True)
 
@@ -294,7 +294,7 @@ FORMS = {"csv": to_csv, "json": to_json, "tex": to_latex, "md": to_markdown}
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON has it: inf becomes "inf", NaN becomes None; NumPy's become Python's.
+    """Convert a value for strict JSON: inf becomes "inf", NaN None, NumPy's values Python's.
 
     >>> plain({"a": float("inf"), "b": [float("nan"), 1.5]})
     {'a': 'inf', 'b': [None, 1.5]}
@@ -315,17 +315,17 @@ def _titled(column: Column) -> str:
 
 
 def _csv_line(cells: Sequence[Any]) -> str:
-    r"""One line of CSV.
+    r"""Format one line of CSV.
 
     >>> _csv_line(["=1+1", " -x", "a\rb", -0.5, -math.inf, None])
     '\'=1+1,\' -x,"a\rb",-0.5,-inf,\n'
     """
     safe = [f"'{c}" if isinstance(c, str) and _FORMULA.match(c) else plain(c) for c in cells]
     line = io.StringIO()
-    csv.writer(line, lineterminator="\r\n").writerow(safe)  # with both, both are quoted in cells
+    csv.writer(line, lineterminator="\r\n").writerow(safe)  # so that cells with either are quoted
     return line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def markdown(text: str) -> str:
-    """A text in which nothing is Markdown, in one line."""
+    """Escape a text for Markdown, in one line."""
     return _MARKDOWN.sub(r"\\\1", clean_line(text))

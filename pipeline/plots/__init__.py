@@ -1,1 +1,1 @@
-"""Figures of results: one style for print and for the report, drawn by matplotlib from arrays."""
+"""Figures of results, drawn by matplotlib from arrays, in one style for print and report."""

@@ -1,4 +1,4 @@
-"""Stacked bars: the categories that attempts fall into, and what whole runs cost."""
+"""Stacked bars: shares of categories, and costs of runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from matplotlib.path import Path
 from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.display import sides, style
 from bayes_at_n.pipeline.display.style import (
-    COLOURS,
+    COLORS,
     HATCHES,
     PAGE,
     TALLEST,
@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import legend_rows
 
 CATEGORY_ROW, ROW, MARGIN = 0.16, 0.2, 1.3  # inches
-DATASET_COLOURS = [COLOURS[i] for i in (4, 1, 5, 6, 3, 0)]
+DATASET_COLORS = [COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
 
 
 @style.styled
@@ -36,13 +36,13 @@ def category_shares(
     weights: Sequence[float],
     names: Sequence[str],
 ) -> Figure:
-    """Stacked bars of category shares: all attempts on top, then one bar a question.
+    """Draw stacked bars of category shares: all attempts on top, then one bar per question.
 
-    Questions are in the order of their mean weight, so that the picture reads from easy to hard;
-    those without an attempt come last, without a bar. Where a page has no room for all names,
-    every k-th stands; where a bar would be thinner than two points, neighbours share one.
+    Questions are ordered by their mean weight, from easy to hard; those without an attempt come
+    last, without a bar. If a page is too short for all names, every k-th is labeled; if a bar would
+    be thinner than two points, neighbors are merged.
 
-    `counts` are attempts of each category at each question, shape (M, C + 1); `categories` and
+    `counts` are attempts of each category on each question, shape (M, C + 1); `categories` and
     `weights` go from 0 to C, and `names` are those of the questions.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -56,21 +56,21 @@ def category_shares(
     step = int(np.ceil(0.12 * (len(first) + 2) / (height - margin)))
     parts = np.add.reduceat(counts[order], first)
     shares = parts / np.maximum(parts.sum(axis=1, keepdims=True), 1)
-    # The bar of all, and the space below it, take the room of a name.
+    # The bar of all attempts and the space below it are as high as a name.
     rows = np.vstack([[every] * step, [0 * every] * step, shares])
     looks = sides.looks(categories)
-    of = {
+    by_side = {
         side: sum(every[i] for i, look in enumerate(looks) if look.side == side)
         for side in sides.HUES
     }
-    finding = ", ".join(f"{share:.1%} {side}" for side, share in of.items() if share)
+    finding = ", ".join(f"{share:.1%} {side}" for side, share in by_side.items() if share)
     figure, (axes,) = style.panels(PAGE, height, finding, about=title)
-    colours, hatches = map(sides.colour, looks), (sides.HATCHES[look.side] for look in looks)
-    handles = _stack(axes, rows, colours, hatches, height=0.9)
+    colors, hatches = map(sides.color, looks), (sides.HATCHES[look.side] for look in looks)
+    handles = _stack(axes, rows, colors, hatches, height=0.9)
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6))
     axes.set_xlabel("share of attempts")
-    some = "" if step == 1 else f" (one of {step * size} is named)"
-    axes.set_ylabel(f"question, from easy{f', {size} a bar' * (size > 1)}{some}")
+    labeled = "" if step == 1 else f" (1 in {step * size} labeled)"
+    axes.set_ylabel(f"question, from easy{f', {size} per bar' * (size > 1)}{labeled}")
     ticks = ["all", *(one_line(names[i], 24) for i in order[first[::step]])]
     axes.set_yticks(
         [(step - 1) / 2, *range(2 * step, len(rows), step)], ticks, fontsize=style.SMALL
@@ -87,13 +87,13 @@ def cost(
     tokens: npt.ArrayLike,
     title: str = "",
 ) -> Figure:
-    """Inference time and completion tokens by model and data set, stacked (Figure 8 of 001).
+    """Draw inference time and completion tokens by model and dataset, stacked (Figure 8 of 001).
 
-    The sum stands beside each bar, with "≥" in front where a data set's value is not known. Models
-    are sorted by their time, or by their tokens where no time is known.
+    The sum is printed beside each bar, after "≥" if a dataset's value is unknown. Models are sorted
+    by time, or by tokens if no time is known.
 
     `gpu_hours` (inference time) and `tokens` (of completions) have shape (L, D) for L models and D
-    data sets, masked where unknown.
+    datasets, masked where unknown.
     """
     hours, counts = plain(gpu_hours), plain(tokens)
     key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)
@@ -113,15 +113,15 @@ def cost(
     return figure
 
 
-def _sums(axes: Axes, values: Numbers, xlabel: str, words: Callable[[float], str]) -> list[Any]:
-    """Bars of one part a data set with their sums, as far as these are known, beside them."""
+def _sums(axes: Axes, values: Numbers, xlabel: str, format: Callable[[float], str]) -> list[Any]:
+    """Draw bars with a part per dataset, and beside each the sum of its known values."""
     parts = range(values.shape[1])
-    colours = [DATASET_COLOURS[k % 6] for k in parts]
+    colors = [DATASET_COLORS[k % 6] for k in parts]
     hatches = [HATCHES[(k + k // 6) % len(HATCHES)] for k in parts]
-    handles = _stack(axes, np.nan_to_num(values), colours, hatches, height=0.75)
+    handles = _stack(axes, np.nan_to_num(values), colors, hatches, height=0.75)
     totals = np.nansum(values, axis=1)
     for row, (total, known) in enumerate(zip(totals, np.isfinite(values), strict=True)):
-        value = f"{'' if known.all() else '≥ '}{words(total)}" if known.any() else "not known"
+        value = f"{'' if known.all() else '≥ '}{format(total)}" if known.any() else "unknown"
         axes.annotate(value, (total, row), (3, 0), textcoords="offset points", va="center",
                       fontsize=style.SMALL)  # fmt: skip
     axes.set(xlabel=xlabel, ylim=(len(values) - 0.5, -0.5))
@@ -131,25 +131,25 @@ def _sums(axes: Axes, values: Numbers, xlabel: str, words: Callable[[float], str
 
 
 def _stack(
-    axes: Axes, values: Numbers, colours: Iterable[str], hatches: Iterable[str], height: float
+    axes: Axes, values: Numbers, colors: Iterable[str], hatches: Iterable[str], height: float
 ) -> list[Any]:
-    """One bar a row of `values`, one part a column; returns what a legend shows."""
+    """Draw a bar per row of `values` with a part per column; return the handles of a legend."""
     ends = values.cumsum(axis=1)
     axes.tick_params(axis="y", length=0)
     handles = []
-    for k, (colour, hatch) in enumerate(zip(colours, hatches, strict=True)):
+    for k, (color, hatch) in enumerate(zip(colors, hatches, strict=True)):
         left, right = ends[:, k] - values[:, k], ends[:, k]
         low = np.arange(len(values)) - height / 2
         corners = [left, low, right, low, right, low + height, left, low + height, left, low]
-        # All bars of one colour are one path: an artist for each would take most of the time.
+        # All bars of one color are one path: an artist each would take most of the time.
         path = Path(np.stack(corners, axis=1).reshape(-1, 2), [1, 2, 2, 2, 79] * len(values))
-        look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
+        look: dict[str, Any] = {"facecolor": color, "hatch": hatch, "edgecolor": "white"}
         handles.append(axes.add_patch(PathPatch(path, **look, linewidth=0)))
     return handles
 
 
 def _short(value: float) -> str:
-    """Three digits at least, never an exponent.
+    """Format a number with at least three digits and without an exponent.
 
     >>> _short(894.31), _short(48.4), _short(0.01234), _short(1234.5)
     ('894', '48.4', '0.0123', '1,234')

@@ -1,4 +1,4 @@
-"""The figure of scores under smaller limits: against max_tokens, and against what it costs."""
+"""Figure of scores under smaller token limits: by max_tokens, and by tokens spent."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -22,10 +22,10 @@ from bayes_at_n.pipeline.plots.lines import (
 
 @style.styled
 def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
-    """Scores with intervals by max_tokens, and by mean tokens an attempt.
+    """Draw scores with intervals by max_tokens, and by mean tokens per attempt.
 
     Rows of the `table` have `model` (if there are several), `max_tokens`, `score`, `low`, `high`
-    and `tokens_per_attempt`; what a model's attempts do not tell has no `score`.
+    and `tokens_per_attempt`; those that a model's attempts cannot answer have no `score`.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for row in sorted(table, key=lambda row: int(row["max_tokens"])):
@@ -34,17 +34,17 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     several = len(rows) > 1
     height = 2.9 + several * LEGEND_LINE * legend_rows([*looks])
     figure, panels = style.panels(PAGE, height, _finding(rows), columns=2, about=title)
-    heads = {"max_tokens": "max_tokens, logarithmic", "tokens_per_attempt": "tokens an attempt"}
+    heads = {"max_tokens": "max_tokens (log scale)", "tokens_per_attempt": "tokens per attempt"}
     for axes, (x, label) in zip(panels, heads.items(), strict=True):
-        told = {name: [row for row in of if "score" in row] for name, of in rows.items()}
-        ends = (x, "score", "low", "high")
+        scored = {name: [r for r in points if "score" in r] for name, points in rows.items()}
+        keys = (x, "score", "low", "high")
         lines = {
-            name: Curve(*(plain([row[end] for row in of]) for end in ends))
-            for name, of in told.items()
+            name: Curve(*(plain([row[key] for row in points]) for key in keys))
+            for name, points in scored.items()
         }
         draw(axes, lines, looks, 10)
         axes.set(xlabel=label, ylabel="score")
-    caps = sorted({row["max_tokens"] for of in rows.values() for row in of})
+    caps = sorted({row["max_tokens"] for points in rows.values() for row in points})
     panels[0].set_xscale("log")
     log_ticks(panels[0], plain(caps), [f"{cap:,}" for cap in caps])
     panels[1].set_xlim(left=0)
@@ -54,17 +54,18 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 
 
 def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """From which limit on nothing more is gained than intervals leave open."""
+    """State from which limit on scores stay within the interval of the largest limit."""
     needed, rising = [], []
-    for name, of in rows.items():
-        if told := [row for row in of if "score" in row]:
-            rises = [b["max_tokens"] for a, b in pairwise(told) if a["score"] < told[-1]["low"]]
-            needed.append(max([told[0]["max_tokens"], *rises]))
-            if rises and needed[-1] == told[-1]["max_tokens"]:
+    for name, points in rows.items():
+        if scored := [row for row in points if "score" in row]:
+            low = scored[-1]["low"]
+            rises = [b["max_tokens"] for a, b in pairwise(scored) if a["score"] < low]
+            needed.append(max([scored[0]["max_tokens"], *rises]))
+            if rises and needed[-1] == scored[-1]["max_tokens"]:
                 rising.append(name)
     if not needed:
         return findings.EMPTY
     if rising:
         whose = "" if len(rising) == len(rows) else f" of {findings.some(rising)}"
         return f"Scores{whose} still rise at the largest max_tokens"
-    return f"From max_tokens = {max(needed):,} on scores change within their intervals"
+    return f"From max_tokens = {max(needed):,} on, scores stay within their intervals"

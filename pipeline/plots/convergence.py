@@ -1,4 +1,4 @@
-"""Figures of how soon a ranking settles: convergence@n and Kendall's τ as trials are added."""
+"""Figures of how soon a ranking converges: convergence@n and Kendall's τ by trials."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,14 +13,14 @@ from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import Looks, key, label_rows, looks_of
 
 HEIGHT = 2.9
-SETTLED = "convergence@n: trials (per question) after which a sample's order stays"
+CONVERGED = "convergence@n: trials (per question) after which a sample's order is final"
 
 
 @style.styled
 def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
-    """Probability mass functions of convergence@n, their means as vertical lines (Figure 1 of 000).
+    """Draw probability mass functions of convergence@n with their means (Figure 1 of 000).
 
-    An estimator that never converged has a line in the legend that says so, and nothing else.
+    An estimator that never converged appears in the legend only.
 
     `n` are numbers of trials, shape (T,), and `masses` by estimator the share of all replicates
     that converged at exactly n, shape (T,).
@@ -29,7 +29,7 @@ def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") 
     figure, (axes,) = style.panels(PAGE, HEIGHT, _finding(masses), about=title)
     for i, (label, look) in enumerate(looks.items()):
         mass = plain(masses[label])
-        words[label] = _settled(trials, mass)
+        words[label] = _summary(trials, mass)
         if not mass.any():
             continue
         axes.plot(trials, mass, **look, drawstyle="steps-mid", markevery=style.every(len(mass), i))
@@ -37,7 +37,7 @@ def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") 
         mean = _mean(trials, mass)
         axes.axvline(mean, color=look["color"], linestyle=look["linestyle"], linewidth=0.9)
         axes.plot(mean, 1, **look, transform=axes.get_xaxis_transform(), clip_on=False)
-    axes.set(xlabel=SETTLED, ylabel="share of replicates, per trial")
+    axes.set(xlabel=CONVERGED, ylabel="share of replicates, per trial")
     axes.set_xlim(trials[0] - 0.5, trials[-1] + 0.5)
     axes.set_ylim(bottom=0)
     key(figure, looks, words=words)
@@ -51,7 +51,7 @@ def cdf(
     title: str = "",
     ylabel: str = "share of replicates converged by n",
 ) -> Figure:
-    """Cumulative distribution of convergence@n, which ends at the share that converged.
+    """Draw the cumulative distribution of convergence@n, which ends at the share that converged.
 
     Figure 6 of 000, Figure 9 of 001. The arguments are those of ``pmf``.
     """
@@ -60,8 +60,8 @@ def cdf(
     shares = {label: plain(mass) for label, mass in masses.items()}
     below = {label: mass.cumsum() for label, mass in shares.items() if mass.any()}
     _lines(axes, trials, below, looks, "steps-post")
-    axes.set(xlabel=SETTLED, ylabel=ylabel, ylim=(0, 1.02))
-    words = {label: _settled(trials, mass) for label, mass in shares.items()}
+    axes.set(xlabel=CONVERGED, ylabel=ylabel, ylim=(0, 1.02))
+    words = {label: _summary(trials, mass) for label, mass in shares.items()}
     key(figure, looks, words=words)
     return figure
 
@@ -70,19 +70,19 @@ def cdf(
 def subsets(
     sizes: Sequence[int], values: Mapping[int, npt.ArrayLike], title: str, n_max: int
 ) -> Figure:
-    """Distribution of convergence@n by the number of models ranked (Figure 6 of 001).
+    """Draw the distribution of convergence@n by the number of models ranked (Figure 6 of 001).
 
-    One empirical distribution function a size, over all its subsets and replicates. It ends at the
-    share that converged within ``n_max`` trials.
+    One empirical distribution function per size, over all its subsets and replicates. It ends at
+    the share that converged within ``n_max`` trials.
 
     `values` are convergence@n of each replicate of each subset by size, shape (R,), masked or NaN
-    where the ranking did not settle; `sizes` are numbers of models, in the order of the legend.
+    where the ranking did not converge; `sizes` are numbers of models, in the order of the legend.
     """
     masses = {}
     for size in sizes:
         points = np.ravel(plain(values[size]))
-        settled = points[np.isfinite(points)].astype(int)
-        masses[f"L = {size} models"] = np.bincount(settled, minlength=n_max + 1) / len(points)
+        converged = points[np.isfinite(points)].astype(int)
+        masses[f"L = {size} models"] = np.bincount(converged, minlength=n_max + 1) / len(points)
     return cdf(np.arange(n_max + 1), masses, title, "share of rankings converged by n")
 
 
@@ -93,11 +93,11 @@ def tau_curves(
     title: str = "",
     against: str = "the gold ranking",
 ) -> Figure:
-    """Mean Kendall's τ against a known ranking as trials are added (Figures 2 and 4 of 000).
+    """Draw mean Kendall's τ against a reference ranking by trials (Figures 2 and 4 of 000).
 
     `n` are numbers of trials, shape (T,), and `tau` by estimator the mean τ, shape (T,), masked
     where the estimator is undefined (Pass@k below k trials) or every replicate was all ties.
-    `against` is that ranking, as the axis says it.
+    `against` names that ranking on the axis.
     """
     looks = looks_of(tau)
     ends = {label: findings.last(curve) for label, curve in tau.items()}
@@ -112,7 +112,7 @@ def tau_curves(
 
 @style.styled
 def agreement(methods: Sequence[str], taus: npt.ArrayLike, title: str = "") -> Figure:
-    """τ of K methods with the gold, of all trials, mean and σ of one; shape (K, 3), may be NaN."""
+    """Draw `taus` with the gold ranking, (K, 3): all trials, mean and σ of one; may be NaN."""
     names, rows = [one_line(name) for name in methods], np.arange(len(methods))
     whole, means, spread = plain(taus).T
     ends = dict(zip(methods, zip(means - spread, means + spread, strict=True), strict=True))
@@ -134,7 +134,7 @@ def agreement(methods: Sequence[str], taus: npt.ArrayLike, title: str = "") -> F
 def _lines(
     axes: Axes, n: Numbers, lines: Mapping[str, Numbers], looks: Looks, drawstyle: str = "default"
 ) -> None:
-    """Those of the looks that have a line, over all trials."""
+    """Draw the lines over all trials, in the order of their looks."""
     for i, (label, look) in enumerate(looks.items()):
         if label in lines:
             axes.plot(
@@ -153,14 +153,14 @@ def _mean(n: Numbers, mass: Numbers) -> float:
     return float(mass @ n / mass.sum())
 
 
-def _settled(n: Numbers, mass: Numbers) -> str:
+def _summary(n: Numbers, mass: Numbers) -> str:
     if not mass.any():
         return "does not converge"
     return f"mean {_mean(n, mass):.1f} trials, {_percent(mass.sum())} converge"
 
 
 def _percent(share: float) -> str:
-    """A share in words that says 0 or 100 only where that is so.
+    """Format a share as a percentage, which is 0 or 100 only if exact.
 
     >>> _percent(1.0), _percent(0.9999), _percent(0.25), _percent(0.0001)
     ('100 %', '>99.9 %', '25.0 %', '<0.1 %')

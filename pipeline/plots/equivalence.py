@@ -1,4 +1,4 @@
-"""The picture of two runs of one model: their difference, their questions, their tokens."""
+"""Figure of two runs of one model: their difference, their questions, their tokens."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.display.style import BLUE, GREY, NORMAL, PAGE, one_line
+from bayes_at_n.pipeline.display.style import BLUE, GRAY, NORMAL, PAGE, one_line
 
 Ends = tuple[float, float]
-_BARS = 61  # of the histogram, the middle one around 0
+_BARS = 61  # of the histogram; the middle one is centered at 0
 
 
 @style.styled
@@ -25,22 +25,22 @@ def equivalence(
     gaps: npt.ArrayLike | None,
     title: str,
 ) -> Figure:
-    """How far apart two runs are, beside the margin; question by question; token by token.
+    """Draw the difference of two runs with the margin, their accuracies and log-prob gaps.
 
     Args:
         names: of A and B.
-        difference: in accuracy, A minus B, in points as all that follows.
+        difference: of accuracies, A minus B, in percentage points, as are the next three.
         inner: ends of the 95 % interval, the thick line.
-        outer: ends of the 97.5 % interval, the thin one.
+        outer: ends of the 97.5 % interval, the thin line.
         margin: within which they count as equivalent.
-        accuracies: shares of every question in A and in B, (M,) each.
-        gaps: log p(A) - log p(B) of the tokens that were replayed, (n,); None: no replay.
-        title: what is shown.
+        accuracies: of each question in A and in B, shares of shape (M,).
+        gaps: log p(A) - log p(B) of the replayed tokens, (n,); None: no replay.
+        title: of the figure.
     """
     figure, panels = style.panels(PAGE, 2.9, title, columns=2 + (gaps is not None))
     labels = [one_line(name, 24) for name in names]
     axes = panels[0]
-    axes.axvspan(-margin, margin, color=GREY, alpha=0.3, linewidth=0)
+    axes.axvspan(-margin, margin, color=GRAY, alpha=0.3, linewidth=0)
     axes.axvline(0, **style.GUIDE)
     axes.hlines(0, *outer, color=BLUE, linewidth=1)
     axes.hlines(0, *inner, color=BLUE, linewidth=4)
@@ -50,7 +50,7 @@ def equivalence(
     axes.set_yticks([0], ["A − B"])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel(f"accuracy, points\ngrey: margin, ± {margin:g}")
+    axes.set_xlabel(f"accuracy, points\ngray: margin, ± {margin:g}")
     _questions(panels[1], accuracies, labels)
     if gaps is not None:
         _tokens(panels[2], np.asarray(gaps, dtype=float))
@@ -70,9 +70,9 @@ def _questions(
 
 
 def _tokens(axes: Axes, gaps: npt.NDArray[np.float64]) -> None:
-    """A histogram whose bars at the ends hold all beyond them."""
+    """Draw a histogram whose first and last bars include all values beyond them."""
     reach = max(float(np.quantile(np.abs(gaps), 0.999)), 1e-6)
     edges = np.linspace(-reach, reach, _BARS + 1)
     axes.hist(np.clip(gaps, -reach, reach), edges.tolist(), color=BLUE, log=True)
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-    axes.set(xlabel="log p(A) − log p(B)\nnatural, a token", ylabel="tokens")
+    axes.set(xlabel="log p(A) − log p(B)\nnats per token", ylabel="tokens")

@@ -1,4 +1,4 @@
-"""What is to be seen in a figure, in a line, computed from what is drawn: its title."""
+"""Titles of figures: what they show, in a line, computed from the values drawn."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ EMPTY = "No value is known"
 
 
 def some(names: Iterable[str]) -> str:
-    """The first three of some names, in a sentence."""
+    """List the first three names for a sentence, and count the rest."""
     return joined(map(one_line, names), 3)
 
 
@@ -24,7 +24,7 @@ def extreme(
     least: bool = False,
     ends: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """Name who has the highest value (or the lowest), and who is next.
+    """State which name has the highest value (or the least), and which is next.
 
     Values that print alike share the lead; with `ends` of intervals, so do those whose intervals
     overlap that of the first.
@@ -34,34 +34,34 @@ def extreme(
     >>> extreme({"a": 0.5, "b": 0.4999}, "μ"), extreme({"a": 0.5}, "μ")
     ('a and b have the highest μ, 0.500', 'a: μ 0.500')
     >>> extreme({"a": 0.5, "b": 0.4}, "μ", ends={"a": (0.42, 0.58), "b": (0.3, 0.5)})
-    'a and b have the highest μ, up to 0.500, and overlap'
+    'a and b have the highest μ, up to 0.500, within overlapping intervals'
     """
-    known = {name: value for name, value in values.items() if np.isfinite(value)}
-    order = sorted(known, key=lambda name: known[name] if least else -known[name])
+    finite = {name: value for name, value in values.items() if np.isfinite(value)}
+    order = sorted(finite, key=lambda name: finite[name] if least else -finite[name])
     if not order:
         return EMPTY
-    top, value = order[0], form.format(known[order[0]])
-    if len(known) == 1:
+    top, value = order[0], form.format(finite[order[0]])
+    if len(finite) == 1:
         return f"{one_line(top)}: {what} {value}"
-    alike = [name for name in order if form.format(known[name]) == value]
-    first, (low, high) = alike, ends[top] if ends else (np.inf, -np.inf)
+    tied = [name for name in order if form.format(finite[name]) == value]
+    first, (low, high) = tied, ends[top] if ends else (np.inf, -np.inf)
     if ends:
         overlap = [name for name in order if ends[name][1] >= low and ends[name][0] <= high]
-        first = [name for name in order if name in {*alike, *overlap}]
+        first = [name for name in order if name in {*tied, *overlap}]
     lead = (
         f"{some(first)} {'have' if first[1:] else 'has'} the {'low' if least else 'high'}est {what}"
     )
-    if len(first) > len(alike):
-        return f"{lead}, {'from' if least else 'up to'} {value}, and overlap"
+    if len(first) > len(tied):
+        return f"{lead}, {'from' if least else 'up to'} {value}, within overlapping intervals"
     others = order[len(first) :]
     following = (
-        f"; next is {one_line(others[0])}, {form.format(known[others[0]])}" if others else ""
+        f"; next is {one_line(others[0])}, {form.format(finite[others[0]])}" if others else ""
     )
     return f"{lead}, {value}{following}"
 
 
 def most_often(firsts: Sequence[Sequence[str]], where: str) -> str:
-    """Who is first most often, in words; of each time those that share the first place.
+    """State which name is first most often, given all names that share first place each time.
 
     >>> most_often(["a", "b", "a"], "under {} of {} rubrics")
     'a is first under 2 of 3 rubrics, b under 1'
@@ -79,10 +79,10 @@ def most_often(firsts: Sequence[Sequence[str]], where: str) -> str:
 
 
 def last(values: npt.ArrayLike) -> float:
-    """The last value that is known; NaN for none.
+    """Return the last finite value; NaN if there is none.
 
     >>> last([0.5, 0.75, float("nan")])
     0.75
     """
-    known = plain(values)[np.isfinite(plain(values))]
-    return float(known[-1]) if known.size else float("nan")
+    finite = plain(values)[np.isfinite(plain(values))]
+    return float(finite[-1]) if finite.size else float("nan")

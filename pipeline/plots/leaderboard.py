@@ -1,4 +1,4 @@
-"""Figures of many models: who leads, at what length, how ranks move, which questions beat whom."""
+"""Figures of many models: scores, cost, lengths, ranks, and success by question."""
 
 import textwrap
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from bayes_at_n.pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line
 from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import end_labels, key, label_rows
 
-ROW = 0.19  # inches that a row with its label takes
-FEWEST = 6  # rows that a figure of ranks is high at least
+ROW = 0.19  # inches of a row with its label
+FEWEST = 6  # minimum height of a figure of ranks, in rows
 FIGURE_SPACE = "\u2007"
 
 
@@ -32,12 +32,11 @@ def forest(
     title: str,
     xlabel: str,
 ) -> Figure:
-    """Forest plot of a leaderboard: one row a model, best on top, value and interval in words too.
+    """Draw a leaderboard as a forest plot: a row per model, best on top, with printed values.
 
-    `mu`, `low` and `high` are scores of L models, the best first, with the ends of their intervals,
-    shape (L,). `ranks` of each model is the range of its rank, which stands behind its name, and
-    whether it may be the best, which a grey band shows. `xlabel` says what the axis is, with its
-    unit and the interval's level.
+    `mu`, `low` and `high` are scores of L models, the best first, and the ends of their intervals,
+    shape (L,). `ranks` has each model's range of ranks, printed behind its name, and whether it may
+    be the best, shown by a gray band. `xlabel` gives the axis' quantity, unit and interval level.
     """
     centre, left, right = plain(mu), plain(low), plain(high)
     ends = dict(zip(names, zip(left, right, strict=True), strict=True))
@@ -45,9 +44,9 @@ def forest(
     labels = [one_line(name) for name in names]
     if ranks is not None:
         first = [name for name, (_, may) in zip(names, ranks, strict=True) if may]
-        told = "cannot be told apart from the best" if first[1:] else "is ahead of all others"
-        finding = f"{findings.some(first)} {told}"
-        # A figure space is as wide as a digit: ranks stand in a column.
+        claim = "cannot be told apart from the best" if first[1:] else "is ahead of all others"
+        finding = f"{findings.some(first)} {claim}"
+        # A figure space is as wide as a digit, which aligns the ranks.
         width = 1 + max(4, *(len(rank) for rank, _ in ranks))
         columns = [rank.rjust(width, FIGURE_SPACE) for rank, _ in ranks]
         labels = [*map("".join, zip(labels, columns, strict=True))]
@@ -62,9 +61,9 @@ def forest(
     axes.set_xlabel(textwrap.fill(xlabel, 62))
     axes.grid(axis="x")
     values = zip(centre, left, right, strict=True)
-    words = [f"{value:.3f}  [{start:.3f}, {end:.3f}]" for value, start, end in values]
+    texts = [f"{value:.3f}  [{start:.3f}, {end:.3f}]" for value, start, end in values]
     heads = ("model" if ranks is None else "model   rank", "score  [interval]")
-    label_rows(axes, labels, words, heads)
+    label_rows(axes, labels, texts, heads)
     return figure
 
 
@@ -77,15 +76,15 @@ def score_by_cost(
     high: npt.ArrayLike,
     what: str,
 ) -> Figure:
-    """Scores against what they cost; a line joins the models that none beats in both.
+    """Draw scores by cost; a line joins the Pareto front, models that none beats in both.
 
-    `cost`, of which `what` says the unit, `score` and the ends of its interval have shape (L,),
+    `cost`, described by `what` with its unit, `score` and the ends of its interval have shape (L,),
     masked where unknown.
     """
     x, y, *ends = map(plain, (cost, score, low, high))
     known = np.flatnonzero(np.isfinite(x + y))
     order = known[np.lexsort((-y[known], x[known]))]
-    # By rising cost, a model that is better than all before it is beaten by none.
+    # In order of cost, the front are the models that beat all cheaper ones.
     front = [i for k, i in enumerate(order) if not k or y[i] > y[order[:k]].max()]
     finding = findings.EMPTY
     if len(known) == 1:
@@ -96,7 +95,7 @@ def score_by_cost(
         finding = f"No other model beats {on_front} in both score and cost"
     height = 1.2 + ROW * max(len(names), 9)
     figure, (axes,) = style.panels(PAGE, height, finding)
-    axes.step(x[front], y[front], where="post", color=style.GREY, linewidth=0.9)
+    axes.step(x[front], y[front], where="post", color=style.GRAY, linewidth=0.9)
     looks = style.palette(len(names))
     for i in known:
         look = looks[i] | {"linestyle": ""}
@@ -116,11 +115,11 @@ def score_by_cost(
 def tokens_against_correctness(
     names: Sequence[str], correct: npt.ArrayLike, wrong: npt.ArrayLike, accuracy: npt.ArrayLike
 ) -> Figure:
-    """Mean length of correct and of all other answers, one row a model, the most accurate on top.
+    """Draw mean lengths of correct and other attempts, a row per model, the most accurate on top.
 
-    `correct` and `wrong` are mean tokens of L models' completions that are correct and that are not
-    (some are cut off, or give no answer), masked where there is none, and `accuracy` shares of
-    correct attempts, all of shape (L,).
+    `correct` and `wrong` are mean tokens of L models' attempts that are correct and that are not
+    (including truncated ones and those without an answer), masked if there are none, and `accuracy`
+    shares of correct attempts, all of shape (L,).
     """
     share = plain(accuracy)
     order = np.argsort(-np.nan_to_num(share, nan=-1), kind="stable")
@@ -136,7 +135,7 @@ def tokens_against_correctness(
     filled: dict[str, Any] = {"color": HUES["correct"], "marker": "o", "linestyle": ""}
     empty = {"color": HUES["wrong"], "marker": "s", "linestyle": "", "markerfacecolor": "white"}
     looks = {"correct attempts": filled, "not correct": empty}
-    # One row holds both, a little apart, so that neither point hides the other.
+    # Both points of a row, slightly apart so that neither hides the other.
     for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
         axes.plot(plain(means)[order], np.arange(len(names)) + shift, **look)
     axes.set_xlabel("completion tokens per attempt, mean")
@@ -154,7 +153,7 @@ def tokens_against_correctness(
 def rank_lines(
     columns: Sequence[str], names: Sequence[str], ranks: npt.ArrayLike, title: str = ""
 ) -> Figure:
-    """Competition ranks of models across rubrics (Figure 7 of 000).
+    """Draw competition ranks of models across rubrics (Figure 7 of 000).
 
     `ranks`, from 1, have shape (L, K) for L models and K rubrics, masked where a model has none;
     `columns` are the rubrics, from left to right.
@@ -183,18 +182,18 @@ def rank_trajectories(
     converged: int | None,
     title: str = "",
 ) -> Figure:
-    """Ranks as trials are added, and from where on they stay (Figure 5 of 000).
+    """Draw ranks by trials, and where they converge (Figure 5 of 000).
 
     `n` are numbers of trials, ascending, shape (T,), and `ranks` competition ranks of L models
     after them, shape (L, T), masked where undefined. `converged` is convergence@n, or None when the
-    ranking did not settle within n[-1] trials.
+    ranking did not converge within n[-1] trials.
     """
     trials, values = plain(n), plain(ranks)
     finding = f"This sample's order of models still changes at its last trial, n = {trials[-1]:g}"
     if converged is not None:
         when = "stops changing at" if converged > trials[0] else "is the same from"
         finding = f"This sample's order of models {when} n = {converged} of {trials[-1]:g}"
-        finding += "; that settles nothing about other samples"
+        finding += "; other samples may differ"
     figure, axes, looks = _rank_axes(names, values, finding, title)
     for i, (row, look) in enumerate(zip(values, looks, strict=True)):
         marks = style.every(len(trials), i, 6)
@@ -210,12 +209,12 @@ def rank_trajectories(
 def _rank_axes(
     names: Sequence[str], ranks: Numbers, finding: str, title: str, extra: float = 0
 ) -> tuple[Figure, Axes, list[dict[str, Any]]]:
-    """A figure with rank 1 on top, a name at each last rank, and ``extra`` inches below; looks."""
+    """Create a figure with rank 1 on top and names at the last ranks; return models' looks, too."""
     models, looks = len(names), style.palette(len(names))
     height = 1.0 + extra + ROW * max(models, FEWEST)
     figure, (axes,) = style.panels(PAGE, height, finding, about=title)
     axes.set(ylim=(models + 0.5, 0.5), yticks=range(1, models + 1), ylabel="rank (1 is best)")
-    # A row is higher than a name, and where there are few models it is as high as several.
+    # A row is higher than a name, and with few models as high as several.
     gap = 0.85 * models / max(models, FEWEST)
     end_labels(axes, ranks[:, -1], [one_line(name) for name in names], looks, gap)
     return figure, axes, looks
@@ -225,21 +224,21 @@ def _rank_axes(
 def heat_map(
     names: Sequence[str], question_ids: Sequence[str], success: npt.ArrayLike, title: str = ""
 ) -> Figure:
-    """Share of correct trials of each model on each question.
+    """Draw the share of correct trials of each model on each question.
 
     Models are sorted from best to worst and questions from easy to hard, by their means.
 
-    `success` are shares from 0 to 1 of L models at M questions, shape (L, M). Where there is no
-    room for all `question_ids` every k-th is named, and where a column would be thinner than two of
-    200 dots an inch, neighbours share one: their mean.
+    `success` are shares from 0 to 1 of L models on M questions, shape (L, M). If there is no room
+    for all `question_ids` every k-th is labeled, and if a column would be thinner than two dots at
+    200 dpi, neighbors are averaged.
     """
     shares = plain(success)
     rows, columns = (np.argsort(-shares.mean(axis=axis), kind="stable") for axis in (1, 0))
     never, always = (shares.max(axis=0) == 0).sum(), (shares.min(axis=0) == 1).sum()
     finding = (
-        f"Of {len(columns)} questions {never} are never solved, {always} always by every model"
+        f"Of {len(columns)} questions, {never} are never solved and {always} always by every model"
     )
-    size, first = style.bins(len(columns), 450)  # 4.5 inches are left beside the names
+    size, first = style.bins(len(columns), 450)  # of 4.5 inches beside the names
     sums = np.add.reduceat(shares[np.ix_(rows, columns)], first, axis=1)
     shares = sums / np.diff([*first, len(columns)])
     columns, (models, questions) = columns[first], shares.shape
@@ -247,19 +246,19 @@ def heat_map(
     greens = LinearSegmentedColormap.from_list("correct", ["#f1f2f3", "#59b398", "#004735"])
     mesh = axes.pcolormesh(
         np.arange(questions + 1) - 0.5, np.arange(models + 1) - 0.5, shares,
-        # Edges in the cells' own colours: without them viewers show seams.
+        # Edges in the colors of the cells, without which viewers show seams.
         cmap=greens, vmin=0, vmax=1, linewidth=0.7, edgecolors="face",
     )  # fmt: skip
     axes.set(xlim=(-0.5, questions - 0.5), ylim=(models - 0.5, -0.5))
     axes.set_yticks(range(models), [one_line(names[i]) for i in rows])
-    step = -(-questions // 36)  # names of 7 points need 0.12 inches, and about 4.5 are left
+    step = -(-questions // 36)  # names of 7 points need 0.12 of the 4.5 inches
     ids = [one_line(question_ids[j], 18) for j in columns[::step]]
     axes.set_xticks(range(0, questions, step), ids, rotation=90, fontsize=style.SMALL)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    some = f", {size} a column" * (size > 1)
-    some += "" if step == 1 else f"; one of {step * size} is named"
-    axes.set_xlabel(f"question, from easy to hard{some}")
+    note = f", {size} per column" * (size > 1)
+    note += "" if step == 1 else f"; 1 in {step * size} labeled"
+    axes.set_xlabel(f"question, from easy to hard{note}")
     bar = figure.colorbar(mesh, ax=axes, fraction=0.03, pad=0.015, aspect=8 + models)
     bar.set_ticks([0, 0.25, 0.5, 0.75, 1] if models > 4 else [0, 0.5, 1])
     bar.set_label("share of correct trials")

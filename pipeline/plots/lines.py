@@ -1,4 +1,4 @@
-"""Lines with their intervals, and the axes, names and legends that several figures share."""
+"""Lines with intervals, and axes, labels and legends shared by several figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ Looks = Mapping[str, dict[str, Any]]  # label -> properties of its line
 
 
 class Curve(NamedTuple):
-    """One line, and its interval where it has one; masked or NaN where there is no value."""
+    """One line and, optionally, its interval; masked or NaN where there is no value."""
 
     x: npt.ArrayLike
     y: npt.ArrayLike
@@ -27,20 +27,20 @@ class Curve(NamedTuple):
     high: npt.ArrayLike | None = None
 
     def interval(self) -> tuple[Numbers, Numbers]:
-        """Lower and upper ends; NaN where there are none."""
+        """Return lower and upper ends; NaN where there are none."""
         nothing = np.full(np.shape(self.y), np.nan)
         low, high = (nothing if end is None else plain(end) for end in (self.low, self.high))
         return low, high
 
 
 def looks_of(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """A look of the palette for each label."""
+    """Assign each label a look of the palette."""
     names = list(labels)
     return dict(zip(names, style.palette(len(names)), strict=True))
 
 
 def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> None:
-    """Lines over pale bands with faint edges, with about so many markers each."""
+    """Draw lines over pale bands with faint edges; `marks`: about how many markers each."""
     axes.grid(axis="y")
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if not any(np.isfinite(plain(line.y)).any() for line in lines.values()):
@@ -50,25 +50,25 @@ def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> No
     for i, (label, look) in enumerate(looks.items()):
         if label not in lines:
             continue
-        line, colour = lines[label], look["color"]
+        line, color = lines[label], look["color"]
         x, y = plain(line.x), plain(line.y)
         every = style.every(len(x), i, marks)
         axes.plot(x, y, **look, markevery=every, zorder=3, linewidth=1.0, markersize=3.4)
         if line.low is None:
             continue
         if len(x) == 1:
-            axes.vlines(x, *line.interval(), color=colour, linewidth=0.8)
+            axes.vlines(x, *line.interval(), color=color, linewidth=0.8)
             continue
-        axes.fill_between(x, *line.interval(), color=colour, alpha=0.13, linewidth=0)
+        axes.fill_between(x, *line.interval(), color=color, alpha=0.13, linewidth=0)
         for edge in line.interval():  # where several bands overlap, edges tell them apart
-            axes.plot(x, edge, color=colour, alpha=0.45, linewidth=0.4, zorder=2)
+            axes.plot(x, edge, color=color, alpha=0.45, linewidth=0.4, zorder=2)
 
 
 def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = False) -> None:
-    """Lines with vertical intervals, for few points far apart: bands would only make a fog.
+    """Draw lines with vertical intervals, for points so few that bands would mislead.
 
-    Where they `dodge` each line is a little to the side, so that none hides another: only on a
-    logarithmic axis of a few known places, not where x is measured.
+    `dodge`: shift each line slightly so that none hides another, on a logarithmic axis with a few
+    labeled values only, not where x is measured.
     """
     for i, (label, look) in enumerate(looks.items()):
         line = lines[label]
@@ -79,7 +79,7 @@ def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = Fal
 
 
 def steps_axis(axes: Axes, lines: Iterable[Curve], ticks: int) -> None:
-    """The axis of training steps: whole numbers, in thousands where they are long."""
+    """Format the axis of training steps: whole numbers, in thousands or millions if long."""
     steps = np.concatenate([np.zeros(0), *(plain(line.x) for line in lines)])
     largest = float(steps.max(initial=0))
     axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10]))
@@ -90,7 +90,7 @@ def steps_axis(axes: Axes, lines: Iterable[Curve], ticks: int) -> None:
 
 
 def short(step: float, largest: float) -> str:
-    """A step as ticks have it.
+    """Format a step for a tick.
 
     >>> short(3900, 3900), short(12500, 40000), short(0, 1e7)
     ('3900', '12.5k', '0')
@@ -100,7 +100,7 @@ def short(step: float, largest: float) -> str:
 
 
 def log_ticks(axes: Axes, at: Numbers, words: Sequence[str]) -> None:
-    """Ticks on a logarithmic axis, without those that stand too near to the one before."""
+    """Set ticks on a logarithmic axis, without those too close to the one before."""
     shares = np.log(at) / max(float(np.ptp(np.log(at))), 1e-9)
     ticks = [0]
     for i in range(1, len(at)):
@@ -111,7 +111,7 @@ def log_ticks(axes: Axes, at: Numbers, words: Sequence[str]) -> None:
 
 
 def money_axis(axes: Axes) -> None:
-    """Ticks of costs: 1, 2, 3 and 5 times powers of ten, or fewer of them, as plain numbers."""
+    """Set ticks of costs: 1, 2, 3 and 5 times powers of ten, or fewer, as plain numbers."""
     low, high = axes.get_xlim()
     for digits in ((1, 2, 3, 5), (1, 2, 5), (1,)):
         ticks = np.asarray(LogLocator(subs=digits).tick_values(low, high))
@@ -130,16 +130,16 @@ def key(
     words: Mapping[str, str] | None = None,
     band: str = "",
 ) -> None:
-    """The legend of lines: right of a single panel, or below several.
+    """Add the legend of lines: right of a single panel, or below several.
 
-    `words` stand under the labels, and `band` says what pale bands are, if there are any.
+    `words` are printed below the labels, and `band` explains pale bands, if any.
     """
     handles = [Line2D([], [], **look) for look in looks.values()]
     labels = [one_line(label) for label in looks]
     if words:
         labels = [f"{one_line(label)}\n{words[label]}" for label in looks]
     if band:
-        handles.append(Line2D([], [], color=style.GREY, alpha=0.4, linewidth=5))
+        handles.append(Line2D([], [], color=style.GRAY, alpha=0.4, linewidth=5))
         labels.append(band)
     style.legend(figure, handles, labels, beside)
 
@@ -147,31 +147,30 @@ def key(
 def end_labels(
     axes: Axes, y: Numbers, names: Sequence[str], looks: Sequence[Mapping[str, Any]], gap: float
 ) -> None:
-    """Name lines or points at the right edge, without one name over another.
+    """Label lines or points at the right edge, without overlapping names.
 
-    `y` are the last values of the L lines, NaN where a line has none, which goes unnamed; `looks`
-    are of the markers and of the lines that lead to them, and `gap` is the least distance of two
-    names, in units of y.
+    `y` are the last values of the L lines, NaN for a line without a label; `looks` are of markers
+    and leader lines, and `gap` is the least distance of two names, in units of y.
     """
     named = np.flatnonzero(np.isfinite(y))
     if not named.size:
         return
-    # Points right of the axes, at the height of the data: panels may be too narrow for shares.
+    # x in points right of the axes, y in data units: panels may be too narrow for axes units.
     corner = ScaledTranslation(1, 0, axes.transAxes)  # type: ignore[arg-type]
     points = Affine2D().scale(style.POINT) + axes.figure.dpi_scale_trans + corner
     beside: dict[str, Any] = {"transform": blended_transform_factory(points, axes.transData)}
     low, high = sorted(axes.get_ylim())
-    places = style.spread(y[named], gap, low + gap / 2, high - gap / 2)
-    for i, place in zip(named, places, strict=True):
-        axes.plot([0, 9], [y[i], place], **{"linewidth": 1.0, **looks[i]}, **beside,
+    heights = style.spread(y[named], gap, low + gap / 2, high - gap / 2)
+    for i, height in zip(named, heights, strict=True):
+        axes.plot([0, 9], [y[i], height], **{"linewidth": 1.0, **looks[i]}, **beside,
                   markevery=[1], clip_on=False, scalex=False, scaley=False)  # fmt: skip
-        axes.text(15, place, names[i], **beside, va="center")
+        axes.text(15, height, names[i], **beside, va="center")
 
 
 def label_rows(
     axes: Axes, names: Sequence[str], values: Sequence[str], heads: tuple[str, str]
 ) -> None:
-    """Rows 0, 1, … from the top: names left of the axes, values right of them, under two heads."""
+    """Label rows 0, 1, … from the top: names left of the axes, values right, below two heads."""
     rows = range(len(names))
     right = axes.secondary_yaxis("right")
     for axis, words in ((axes, names), (right, values)):
@@ -185,5 +184,5 @@ def label_rows(
 
 
 def legend_rows(labels: Sequence[str]) -> int:
-    """How many lines a legend below a figure takes."""
+    """Return how many lines a legend below a figure takes."""
     return -(-len(labels) // style.legend_columns(labels, PAGE))

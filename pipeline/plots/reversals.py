@@ -1,4 +1,4 @@
-"""Figures of rankings before and after fine-tuning: who moved, and how often pairs reverse."""
+"""Figures of rankings before and after fine-tuning: ranks, and how often pairs reverse."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from bayes_at_n.pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, 
 from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import Curve, end_labels, key, log_ticks
 
-ROW = 0.17  # inches that a name takes
-FEWEST = 10  # names that a panel is high enough for, at least
+ROW = 0.17  # inches of a name
+FEWEST = 10  # minimum height of a panel, in names
 CHANCE = 0.5
 Panel = tuple[npt.ArrayLike, npt.ArrayLike, float]
 
 
 @style.styled
 def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str = "") -> Figure:
-    """Ranks after against ranks before, one panel a protocol (Figure 5 of MaP, left and middle).
+    """Draw ranks after by ranks before, a panel per protocol (Figure 5 of MaP, left and middle).
 
-    Every model has its own marker; its name stands right of its row. What lies on the diagonal
-    kept its rank.
+    Every model has its own marker and its name right of its row. Models on the diagonal kept their
+    rank.
 
     `panels`: protocol -> ranks before and after, 1 the best, each of shape (L,) for L models, and
     the share of pairs that reverse.
@@ -39,9 +39,9 @@ def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str =
     across = range(1, last + 1, -(-last * len(panels) // 20))
     up = range(1, last + 1, -(-last // 20))
     labels = [one_line(name, 44 // len(panels) - 4) for name in names]
-    # A grey line leads from a row to the name of a model that moved, beside its marker.
+    # Gray leader lines from rows to names, with the models' markers.
     leaders = [
-        {"color": style.GREY, "linewidth": 0.6, "marker": look["marker"],
+        {"color": style.GRAY, "linewidth": 0.6, "marker": look["marker"],
          "markerfacecolor": look["color"], "markeredgecolor": look["color"]}
         for look in looks
     ]  # fmt: skip
@@ -57,14 +57,14 @@ def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str =
 
 
 def _scatter(axes: Axes, x: Numbers, y: Numbers, looks: Sequence[Mapping[str, Any]]) -> None:
-    """Models at their ranks; of several at one place the later ones are rings around the first."""
+    """Draw models at their ranks; further models at the same point are rings around the first."""
     last = len(x)
     axes.plot([1, last], [1, last], **style.GUIDE, zorder=1)
     axes.grid()
-    here: Counter[tuple[float, float]] = Counter()
+    drawn: Counter[tuple[float, float]] = Counter()
     for at_x, at_y, look in zip(x, y, looks, strict=True):
-        times = here[at_x, at_y]
-        here[at_x, at_y] += 1
+        times = drawn[at_x, at_y]
+        drawn[at_x, at_y] += 1
         axes.plot(
             at_x, at_y, color=look["color"], marker=look["marker"], linestyle="",
             markersize=5 + 4 * times, markerfacecolor="none" if times else look["color"],
@@ -80,11 +80,11 @@ def trend(
     mean: npt.ArrayLike | None = None,
     interval: str = "95 % interval",
 ) -> Figure:
-    """The reversal rate of Pass@k by k, and what it costs (Figure 5 of MaP, right).
+    """Draw the pairwise reversal rate of Pass@k by k, and its cost (Figure 5 of MaP, right).
 
     `prr` are reversal rates of the scores by k, with intervals, shape (K,); `mean` posterior means
-    of the rate, which may lie above it. `cost`, of k attempts of every question by one model, as
-    MaP draws it, whatever the scores are made from, has an axis of its own.
+    of the rate, which may lie above it. `cost`, of k attempts on every question by one model, as in
+    MaP, whatever the scores are computed from, has an axis of its own.
     """
     k, (low, high) = plain(prr.x), prr.interval()
     of_k = {f"k = {at:g}": float(y) for at, y in zip(k, plain(prr.y), strict=True)}
@@ -113,7 +113,7 @@ def trend(
 
 
 def _cost(axes: Axes, k: Numbers, cost: Numbers) -> dict[str, Any]:
-    """The line of costs, from zero, on a second axis; its look."""
+    """Draw costs, from zero, on a second axis; return the line's look."""
     look: dict[str, Any] = {"color": RED, "marker": "s", "linestyle": style.DASHES[1]}
     look["markerfacecolor"] = "white"
     other = axes.twinx()

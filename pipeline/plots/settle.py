@@ -1,4 +1,4 @@
-"""Figures of sampling that stops by itself: estimates, and what decides, over what was spent."""
+"""Figure of adaptive sampling: estimates and the stopping criterion by budget spent."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import GUIDE, NORMAL, PAGE, SMALL
 from bayes_at_n.pipeline.plots import findings, lines
 
-_BANDS = 6  # models whose intervals can be told from each other
-_BEYOND = 1.3  # of what is needed: where evidence is cut off, which often grows far beyond
+_BANDS = 6  # most models whose bands can be told apart
+_BEYOND = 1.3  # times the threshold, where evidence is clipped, which often grows far beyond
 
 
 @style.styled
@@ -26,17 +26,17 @@ def race(
     unit: str,
     title: str,
 ) -> Figure:
-    """Mean and interval of each model, and what decides about it, look by look.
+    """Draw each model's mean with its interval, and its stopping criterion, by looks.
 
     Args:
         names: of K models.
         estimates: means, and ends of their intervals: (L, K) each, of L looks.
-        decides: (L, K), NaN where nothing does: of kind "evidence" log10 of the e-value that
-            decides, of kind "interval" the interval's width.
-        needed: where that decides; None: it does not by itself.
-        sampled: whether the model was still sampled for the look: (L, K). Its lines end there.
-        spent: of all models together by then (L,), in `unit`, "tokens" or "attempts".
-        title: what is asked.
+        decides: the criterion, (L, K), NaN for none: log10 of the deciding e-value (kind
+            "evidence"), or the width of the interval (kind "interval").
+        needed: the criterion's threshold; None: it does not decide by itself.
+        sampled: whether the model was still sampled for the look, (L, K). Its lines end there.
+        spent: by all models up to each look, (L,), in `unit`, "tokens" or "attempts".
+        title: the question that sampling answers.
     """
     rows = lines.legend_rows([style.one_line(name) for name in names])
     looks = lines.looks_of(names)
@@ -44,12 +44,12 @@ def race(
     values, live = style.plain(decides), np.asarray(sampled, dtype=bool)
     x = style.plain(spent)
     lead = findings.extreme(
-        {name: findings.last(of) for name, of in zip(names, mean.T, strict=True)}, "mean"
+        {name: findings.last(means) for name, means in zip(names, mean.T, strict=True)}, "mean"
     )
     finding = f"{lead}; {live[-1].sum()} of {len(names)} models sampled to the end"
     height = 3.0 + lines.LEGEND_LINE * rows
     figure, (left, right) = style.panels(PAGE, height, finding, columns=2, about=title)
-    start = [0.0] if kind == "evidence" else []  # before anything is seen an e-value is 1
+    start = [0.0] if kind == "evidence" else []  # without data an e-value is 1
     if kind == "evidence":
         most = np.nanmax(values, initial=1.0) if needed is None else _BEYOND * needed
         values = np.clip(values, -most / 4, most)

@@ -1,4 +1,4 @@
-"""Figures of training runs: scores along the steps, and how steadily each protocol follows them."""
+"""Figures of training runs: scores by step, and how well each protocol keeps their order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,24 +25,24 @@ from bayes_at_n.pipeline.plots.lines import (
 )
 from bayes_at_n.pipeline.plots.lines import Curve as Curve
 
-ACROSS = 4  # panels beside each other, at most
+ACROSS = 4  # most panels in a row
 STEP = "training step"
 TAU = "Kendall's τ with training, ties discordant"
 TRIALS = "number of trials n (per question)"
 COST = "cost of one checkpoint's evaluation, in units of the prices"
 CHANCE = 0.5
-NEAR = 0.1  # a ratio of variances so far from 1 counts as good
+NEAR = 0.1  # a ratio of variances counts as good up to so far from 1
 Panels = Mapping[str, Mapping[str, Curve]]  # head -> label -> line
 
 
 @style.styled
 def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str = "") -> Figure:
-    """Scores along training, one panel a data set, one line a protocol (Figures 2 and 3 of MaP).
+    """Draw scores by training step, a panel per dataset, a line per protocol (Figures 2, 3 of MaP).
 
     A protocol looks the same in all panels; each panel has its own range of scores.
 
-    `panels` are data set -> protocol -> score by training step, whose distances are kept;
-    `interval` says what the bands are, such as "95 % interval".
+    `panels` are dataset -> protocol -> score by training step, drawn to scale; `interval` names the
+    bands, such as "95 % interval".
     """
     looks = looks_of(_labels(panels))
     rows = -(-len(panels) // ACROSS)
@@ -85,9 +85,9 @@ def side_by_side(
     ylabel: str = "score",
     interval: str = "",
 ) -> Figure:
-    """Training runs side by side, as they are and merged (Figure 4 of MaP).
+    """Draw training runs side by side, single checkpoints and merged ones (Figure 4 of MaP).
 
-    Both panels have one range of scores, so that what is smoother looks smoother.
+    Both panels share a range of scores, so that smoothness can be compared.
 
     `panels` are "single checkpoints" and "merged" -> training run -> score by step; `ahead`, drawn
     below, for each side pair ("a ahead of b") -> probability by step.
@@ -126,10 +126,10 @@ def side_by_side(
 def stability_by_samples(
     n: npt.ArrayLike, tau: Mapping[str, Curve], title: str = "", interval: str = ""
 ) -> Figure:
-    """How steady each protocol is by the number of trials it is given.
+    """Draw the stability of each protocol by number of trials.
 
-    `n` are numbers of trials, which are the ticks, shape (T,), and `tau` protocol -> Kendall's τ
-    with the order of training, by the number of trials.
+    `n` are numbers of trials, the ticks, shape (T,), and `tau` protocol -> Kendall's τ with the
+    order of training, by the number of trials.
     """
     figure, axes = _stability(tau, title, TRIALS, interval, 2.9, dodge=True)
     axes.set_xscale("log", base=2)
@@ -142,15 +142,15 @@ class Priced(NamedTuple):
     """One protocol's stability by the cost of several numbers of trials."""
 
     line: Curve
-    n: Sequence[object]  # numbers of trials, or other words for the points
+    n: Sequence[object]  # numbers of trials, or other labels of the points
 
 
 @style.styled
 def cost_stability(points: Mapping[str, Priced], title: str = "", interval: str = "") -> Figure:
-    """What an evaluation costs against how steady it is: up and to the left is better.
+    """Draw stability by the cost of an evaluation: up and to the left is better.
 
-    Protocols that use the same trials cost the same, so their numbers of trials stand above the
-    axes once, at the median of their costs.
+    Protocols with the same trials cost the same, so numbers of trials are printed once, above the
+    axes, at the median of their costs.
 
     `points`: protocol -> its points.
     """
@@ -178,9 +178,9 @@ def variance(
     title: str = "",
     expected: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Figure:
-    """The delta method's variance of Pass@k over the exact one, by the success rate.
+    """Draw the delta method's variance of Pass@k over the exact one, by success rate.
 
-    Ratios are on a logarithmic axis from 1/10 to 10; what is further off leaves it.
+    Ratios are on a logarithmic axis from 1/10 to 10, which clips others.
 
     `p` are success rates of a question, shape (P,); `ratios` label ("k = 4") -> delta / exact,
     shape (P,), masked where the exact one is 0; `expected`, drawn dashed, label -> expected
@@ -191,7 +191,7 @@ def variance(
     what = f"share of success rates within {NEAR:.0%} of the exact variance"
     finding = findings.extreme(near, what, "{:.0%}", least=True)
     figure, (axes,) = style.panels(PAGE, 2.9, finding, about=title)
-    axes.axhspan(1 - NEAR, 1 + NEAR, color=style.GREY, alpha=0.25, linewidth=0)
+    axes.axhspan(1 - NEAR, 1 + NEAR, color=style.GRAY, alpha=0.25, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.7)
     for i, (label, look) in enumerate(looks.items()):
         look["linestyle"] = "-"
@@ -206,7 +206,7 @@ def variance(
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set(
-        xlabel=f"success rate p of a question; grey: within {100 * NEAR:g} %",
+        xlabel=f"success rate p of a question; gray: within {100 * NEAR:g} %",
         ylabel="variance / exact variance",
     )
     looks["delta method"] = {"color": INK, "linestyle": "-"}
@@ -221,7 +221,7 @@ def _labels(panels: Panels) -> list[str]:
 
 
 def _interval(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -> str:
-    """What the intervals are, in words, if any line has one."""
+    """Return the label of the intervals; "" if no line has one."""
     banded = any(line.low is not None for lines in panels for line in lines.values())
     return f"{what}: {interval}" if interval and banded else ""
 
@@ -234,7 +234,7 @@ def _stability(
     high: float,
     dodge: bool = False,
 ) -> tuple[Figure, Axes]:
-    """One panel, at least so high, of τ with vertical intervals, and its legend."""
+    """Draw a panel of τ with vertical intervals and a legend, at least `high` inches high."""
     height = max(high, high - 2.2 + LEGEND_LINE * len(lines))
     best = {label: float(np.nanmax(plain(of.y), initial=-1)) for label, of in lines.items()}
     finding = findings.extreme(best, "τ reached", "{:.2f}")

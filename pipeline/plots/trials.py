@@ -1,4 +1,4 @@
-"""Figures of what trials are worth: telling two close models apart, and priors from older ones."""
+"""Figures of what more trials buy: separating two close models, and priors of older ones."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def separation(
     title: str,
     thresholds: Sequence[float] = (1.645, 1.96),
 ) -> Figure:
-    """Probability of the correct order of two models, and their |z|, by trials (Figure 3).
+    """Draw the probability of the correct order of two models, and their |z|, by trials (Figure 3).
 
     `probability` is the share of replicates that order the two correctly by the number of trials,
     with a spread, each of shape (T,), and `z` the mean absolute z-score, likewise. Values at
@@ -35,7 +35,7 @@ def separation(
     """
     at, chance = plain(probability.x), plain(probability.y)
     sure = at[chance >= SURE]
-    finding = f"The order is correct with {SURE:g} " + (
+    finding = f"The order is correct with probability {SURE:g} " + (
         f"from N = {sure[0]:g} trials on" if sure.size else f"at no N up to {at[-1]:g}"
     )
     figure, both = style.panels(PAGE, 2.9, finding, columns=2, about=title)
@@ -55,7 +55,7 @@ def separation(
 
 
 def _mark(axes: Axes, n: Numbers, y: Numbers, marks: Sequence[int]) -> str:
-    """Drop a line from the curve at each mark; returns N and the values in words."""
+    """Drop a line from the curve at each mark; return the values at the marks as text."""
     values, range_of_y = [], axes.get_ylim()
     for mark in marks:
         value = float(np.interp(mark, n, y))
@@ -69,12 +69,12 @@ def _mark(axes: Axes, n: Numbers, y: Numbers, marks: Sequence[int]) -> str:
 
 @style.styled
 def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str = "") -> Figure:
-    """Order before and after updates, τ by trials for each prior, and its gain (Figure 2 of 001).
+    """Draw τ before against after updates, τ by trials per prior, and the gain (Figure 2 of 001).
 
     `tau` is trials D of the older model in the prior -> mean Kendall's τ by trials of the updated
-    models, the same for all D; D = 0, the uniform prior, is dashed, and what the gain is measured
-    from. `update_tau` is τ between the models' order before and after each update, shape (R,).
-    Raises KeyError: without D = 0.
+    models, the same for all D; D = 0, the uniform prior, is dashed, and the baseline of the gain.
+    `update_tau` is τ between the models' order before and after each update, shape (R,).
+    Raises KeyError: D = 0 is missing.
     """
     trials, uniform = plain(tau[0].x), plain(tau[0].y)
     gained = {f"D = {d}": float(np.nanmax(plain(of.y) - uniform)) for d, of in tau.items() if d}

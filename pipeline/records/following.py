@@ -93,7 +93,7 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
     try:
         while not ended:
             ended, began = over.is_set(), time.monotonic()
-            for now in observer.look():
+            for now in observer.poll():
                 if now.fault is not None or (ended and not (tracker or well.is_set())):
                     continue  # maybe settings that are not this run's
                 if tracker is None:

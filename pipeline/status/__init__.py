@@ -1,1 +1,1 @@
-"""How far runs are, once or again and again, read only and beside any number of workers."""
+"""Progress of runs, once or continuously; read-only, safe beside any number of workers."""

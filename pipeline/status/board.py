@@ -1,4 +1,4 @@
-"""Runs for people: a row a run with its workers and remarks; a map of the trials of one."""
+"""Render progress for the terminal: a row per run with workers and remarks, a map of trials."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import duration, results, si
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.status.counts import Counts
-from bayes_at_n.pipeline.status.progress import Progress, added, by_state
+from bayes_at_n.pipeline.status.progress import Progress, by_state, total_of
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 from bayes_at_n.pipeline.workers.records import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
@@ -29,34 +29,34 @@ MARKS = {
     "generated, not graded": "+",
     "pending": ".",
 }
-_FAULTS = 3  # that are shown one by one
-_MOST_LINES = 20  # of a question; of more trials only the counts are shown
-_LONGEST = 240  # characters of a remark
+_FAULTS = 3  # printed one by one; the rest are counted
+_MOST_LINES = 20  # per question on a map; with more trials only counts are printed
+_LONGEST = 240  # characters of a remark where the height is limited
 _RUNS = [
     Column("run", "run", align="left"),
     *columns(
         done="done/total", pending="pending", in_flight="in flight", workers="workers",
-        tokens="tokens", speed="a second", left="time left", gpu_hours="GPU h+left", price="price",
+        tokens="tokens", speed="tokens/s", left="time left", gpu_hours="GPU h+left", price="price",
     ),
     *columns("{:.3f}", score="score", interval="interval", avg="avg"),
 ]  # fmt: skip
 _WORKERS = [
-    *columns(align="left", place="worker on", state="state"),
+    *columns(align="left", worker="worker", state="state"),
     *columns(attempts="attempts", in_flight="in flight", cache="cache", speed="tokens/s"),
     Column("last_seen", "last seen"),
 ]
 
 
 def board(runs: Sequence[Progress], width: int, height: int | None = None) -> RenderableType:
-    """Draw all runs, their total, Slurm's jobs; of a lone run its workers, too.
+    """Render all runs, their total and Slurm's jobs, and the workers of a single run.
 
-    Of more runs than fit the `height` the rest is counted, and those that move are shown first.
+    Runs that do not fit in `height` lines are counted by state; active ones are kept.
     """
     order = sorted(
         runs, key=lambda run: (not run.workers_alive, not run.workers_dead, not run.pending)
     )
 
-    def drawn(most: int) -> RenderableType:
+    def render(most: int) -> RenderableType:
         hidden = {run.name: _state(run) for run in order[most:]}
         states = Counter(hidden.values()).items()
         rest = "and " + ", ".join(f"{number} {state}" for state, number in states)
@@ -68,17 +68,14 @@ def board(runs: Sequence[Progress], width: int, height: int | None = None) -> Re
         return Group(*parts, *(Text(line[:longest], overflow="fold") for line in remarks(runs)))
 
     if height is None or len(order) < 3:
-        return drawn(len(order))
-    one, two = (len(results.render_lines(drawn(n), pad=False)) for n in (1, 2))
-    return drawn(max(1, 1 + (height - one) // max(1, two - one)))
+        return render(len(order))
+    one, two = (len(results.render_lines(render(n), pad=False)) for n in (1, 2))
+    return render(max(1, 1 + (height - one) // max(1, two - one)))
 
 
-def runs_table(shown: Sequence[Progress], runs: Sequence[Progress]) -> Table:
-    """Tabulate the runs that are shown, a row each, and the sum of all.
-
-    Columns that say nothing are left out.
-    """
-    rows = [_row(run) for run in [*shown, *([added(runs)] if len(runs) > 1 else [])]]
+def runs_table(visible: Sequence[Progress], runs: Sequence[Progress]) -> Table:
+    """Tabulate the `visible` runs, one row each, and the total of all; drop empty columns."""
+    rows = [_row(run) for run in [*visible, *([total_of(runs)] if len(runs) > 1 else [])]]
     levels = {run.score.confidence for run in runs if run.score is not None}
     priors = {run.name: run.score.prior for run in runs if run.score is not None}
     filled = [column for column in _RUNS if any(row[column.key] not in (None, "") for row in rows)]
@@ -93,7 +90,7 @@ def _row(run: Progress) -> dict[str, object]:
     if run.fault is None:
         dead = f"+{run.workers_dead} dead" if run.workers_dead else ""
         alive = run.workers_alive or ("0" if dead else "")
-        known = "–" if run.gpu_hours_left is None else f"{run.gpu_hours_left:.1f}"
+        hours_left = "–" if run.gpu_hours_left is None else f"{run.gpu_hours_left:.1f}"
         left = "–" if run.seconds_left is None else duration(run.seconds_left)
         price = "" if run.price is None else f"{run.price:,.2f}"
         if run.pending and run.price_total:
@@ -106,7 +103,7 @@ def _row(run: Progress) -> dict[str, object]:
             "tokens": si(run.tokens) if run.tokens else None,
             "speed": si(run.tokens_per_s) if run.tokens_per_s else None,
             "left": left if run.pending else None,
-            "gpu_hours": f"{run.gpu_hours:.1f}+{known}" if run.gpu_hours else None,
+            "gpu_hours": f"{run.gpu_hours:.1f}+{hours_left}" if run.gpu_hours else None,
             "price": price,
         }
     if score is not None:
@@ -115,13 +112,13 @@ def _row(run: Progress) -> dict[str, object]:
 
 
 def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
-    """Tabulate workers, those alive first, then the latest; after `most` the rest are counted."""
+    """Tabulate workers, live ones first, then the latest; beyond `most` count them by state."""
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.last_seen or w.started or 0.0)))
     rest = Counter(worker.state for worker in ordered[most:])
     rows = [
         {
-            "place": _place(worker),
+            "worker": _label(worker),
             "state": worker.state,
             "attempts": worker.attempts,
             "in_flight": worker.in_flight if worker.alive else None,
@@ -133,17 +130,17 @@ def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
         }
         for worker in ordered[:most]
     ]
-    more = [{"place": f"and {number} more", "state": state} for state, number in rest.items()]
+    more = [{"worker": f"and {number} more", "state": state} for state, number in rest.items()]
     return Table("", _WORKERS, [*rows, *more])
 
 
 def _cache(worker: Worker) -> str:
-    """Say how full the cache of a worker's engine is, and what did not fit into it."""
+    """Format how full the KV cache of a worker's engine is, and its preemptions."""
     full = "" if worker.cache is None else f"{worker.cache:.0%}"
     return f"{full}, {worker.preemptions} preempted" if full and worker.preemptions else full
 
 
-def _place(worker: Worker) -> str:
+def _label(worker: Worker) -> str:
     text = worker.host or worker.name
     text += "" if worker.replica is None else f" #{worker.replica}"
     text += "" if worker.task is None else f" job {worker.task}"
@@ -151,8 +148,8 @@ def _place(worker: Worker) -> str:
 
 
 def bar(runs: Sequence[Progress], width: int) -> RenderableType:
-    """Draw how much of all runs is done, over the whole width."""
-    run = added(runs)
+    """Render a progress bar over all runs, `width` characters wide."""
+    run = total_of(runs)
     left = f", about {duration(run.seconds_left)} left" if run.pending and run.seconds_left else ""
     text = f" {run.done}/{run.total}, {run.done / max(1, run.total):.0%}{left}"
     row = RichTable.grid()
@@ -162,24 +159,24 @@ def bar(runs: Sequence[Progress], width: int) -> RenderableType:
 
 def _state(run: Progress) -> str:
     if run.fault is not None:
-        return "without figures"
+        return "unreadable"
     return "running" if run.workers_alive else "idle" if run.pending else "done"
 
 
 def remarks(runs: Sequence[Progress]) -> list[str]:
-    """List what the figures rest on, and Slurm's jobs."""
+    """List faults, missing or stale grades, preemptions, budgets and Slurm's jobs."""
     lines = [f"{run.name}: {run.fault}" for run in runs if run.fault is not None]
-    lines[_FAULTS:] = [f"and {len(lines) - _FAULTS} more like that"] * (len(lines) > _FAULTS)
+    lines[_FAULTS:] = [f"and {len(lines) - _FAULTS} more runs"] * (len(lines) > _FAULTS)
     lines += [run.stale for run in runs if run.stale]
     lines += [f"{run.name} {run.continues}" for run in runs if run.continues][:_FAULTS]
     if ungraded := sum(run.ungraded for run in runs):
         lines.append(f"scores: {ungraded} attempts are not graded yet")
     elif any(run.score is not None and run.pending for run in runs):
-        lines.append("scores are of the attempts that are done: short ones are done first")
-    if again := sum(worker.preemptions for run in runs for worker in run.workers if worker.alive):
+        lines.append("scores cover the attempts finished so far, and short ones finish first")
+    if preempted := sum(w.preemptions for run in runs for w in run.workers if w.alive):
         lines.append(
-            f"{again} preemptions: sequences thrown out of a full cache, to be computed again; a"
-            " smaller engine.batch_size avoids them"
+            f"{preempted} preemptions: sequences evicted from a full KV cache and recomputed;"
+            " a smaller engine.batch_size avoids them"
         )
     lines += [f"{run.name}: {in_words(run.budget)}" for run in runs if run.budget]
     if jobs := by_state(runs):
@@ -188,9 +185,9 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
 
 
 def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
-    """Draw a question a line, a character a trial, and count the characters.
+    """Yield a line per question with a character per trial, then the totals of each character.
 
-    `width`: of a terminal; None: as long as they are.
+    `width`: columns of the terminal; None: lines are never broken.
     """
     ids, marks = [row["question_id"] for row in counts.run.questions], _marks(counts)
     longest = max(map(len, ids), default=0)
@@ -201,7 +198,7 @@ def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
 
 
 def _marks(counts: Counts) -> npt.NDArray[np.str_]:
-    """Choose the M×N characters."""
+    """Return the characters of all trials, shape (M, N)."""
     marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
     for outcome in ("correct", "wrong", "no_answer"):
         marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
@@ -212,9 +209,9 @@ def _marks(counts: Counts) -> npt.NDArray[np.str_]:
 
 
 def _question(
-    question_id: str, longest: int, marks: npt.NDArray[np.str_], room: int | None
+    question_id: str, longest: int, marks: npt.NDArray[np.str_], width: int | None
 ) -> Iterator[str]:
-    """Draw a question in a line or, on a terminal too narrow for that, in a block with counts.
+    """Yield the line of a question or, if the terminal is too narrow, a block with counts.
 
     >>> marks = np.array(list("1101" * 4 + "0-.."))
     >>> print(*_question("q1", 2, marks, None), *_question("q1", 2, marks, 20), sep="\\n")
@@ -228,12 +225,12 @@ def _question(
     counts = Counter(marks.tolist())
     share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['pending']]}"
     line = f"{question_id:<{longest}} {''.join(marks)} {share}"
-    if room is None or len(line) <= room:
+    if width is None or len(line) <= width:
         yield line
         return
-    named = [f"{counts[mark]} {name}" for name, mark in MARKS.items() if counts[mark]]
-    yield f"{question_id:<{longest}} {share}: {', '.join(named)}"
-    size = max(10, (room - 2) // 10 * 10)  # in tens, which are easier to count
+    parts = [f"{counts[mark]} {name}" for name, mark in MARKS.items() if counts[mark]]
+    yield f"{question_id:<{longest}} {share}: {', '.join(parts)}"
+    size = max(10, (width - 2) // 10 * 10)  # in tens, which are easier to count
     if marks.size <= _MOST_LINES * size:
         text = "".join(marks)
         yield from (f"  {text[i : i + size]}" for i in range(0, len(text), size))

@@ -1,7 +1,7 @@
-"""What a run holds and how it scores so far, read bit by bit while workers write.
+"""Count the attempts of a run and score it so far, incrementally, while workers write.
 
-A finished part is read once, of a journal only what is new. Scores are of what `grade` has come
-to. What stays in memory is a few dozen bytes an attempt.
+A finished part is read once, and only the new end of a journal. Scores cover the attempts that
+`grade` has reached. Memory: a few dozen bytes per attempt.
 """
 
 from collections import defaultdict
@@ -26,18 +26,18 @@ from bayes_at_n.pipeline.store.tables import Stale
 
 _NAMES = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _COLUMNS = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
-_HEADLINE = ("value", "low", "high", "prior")  # of scores.json
-_LISTINGS = 5  # of a folder in which journals are being sealed
+_HEADLINE = ("value", "low", "high", "prior")  # keys of scores.json
+_LISTINGS = 5  # tries to list a folder in which journals are being sealed
 
 
 @dataclass(frozen=True)
 class RunningScore:
-    """The headline of what is graded so far, over the questions that have some."""
+    """The headline score of the attempts graded so far, over questions that have any."""
 
     value: float
     low: float
     high: float
-    prior: str  # as `scoring.score_prior` has it; "none": the value is avg
+    prior: str  # as returned by `scoring.score_prior`; "none": the value is avg@N
     avg: float
     confidence: float
     attempts: int
@@ -45,24 +45,24 @@ class RunningScore:
 
 @dataclass
 class _Shard:
-    """The attempts of one part or journal, of `_COLUMNS`."""
+    """The attempts of one part or journal, with columns `_COLUMNS`."""
 
     version: tuple[str, str] = ("", "")  # name and fingerprint of the file when it was read
-    end: int = 0  # of what was read of a journal, in bytes
+    end: int = 0  # bytes of a journal that were read
     rows: pa.Table = field(default_factory=_COLUMNS.empty_table)
 
 
 class Counts:
-    """The state of one run, whose questions are there, brought up to date by `look`.
+    """The state of one prepared run, brought up to date by `refresh`.
 
-    Attributes, M questions by N trials where nothing else is said:
-        outcomes: by `grade` and `verify`, PENDING without one.
-        stored: which attempts are there.
-        short: stored ones that are to be continued, as the cap was raised.
-        truncated, prompt, tokens: of stored attempts, 0 of others.
-        finished: when stored ones were, in Unix seconds, by worker; unsorted.
-        stale: why grades do not count; empty where they do.
-        waiting: whether verdicts are: what is known without them is no fair sample.
+    Attributes, arrays of shape (M, N) for M questions of N trials:
+        outcomes: codes from `grade` and `verify`; PENDING without one.
+        stored: which attempts are stored.
+        short: stored attempts to be continued because the token limit was raised.
+        truncated, prompt, tokens: of stored attempts; 0 for others.
+        finished: by worker, when its attempts finished, in Unix seconds; unsorted.
+        stale: why grades do not count; empty if they do.
+        waiting: whether verdicts are pending; outcomes known before them are a biased sample.
     """
 
     def __init__(self, run: Run) -> None:
@@ -72,21 +72,21 @@ class Counts:
         self.outcomes: Codes = np.full(self._shape, PENDING, np.int8)
         self.stale, self.waiting = "", False
         self._graded_versions: list[tuple[str, str]] = []
-        self._place({})
+        self._merge_shards({})
 
     @property
     def graded(self) -> npt.NDArray[np.bool_]:
         """Mark the attempts that have an outcome."""
-        known: npt.NDArray[np.bool_] = self.outcomes != PENDING
-        return known
+        graded: npt.NDArray[np.bool_] = self.outcomes != PENDING
+        return graded
 
     @property
     def done(self) -> npt.NDArray[np.bool_]:
-        """Mark the attempts that are there; imported outcomes count where none came with them."""
+        """Mark finished attempts; in a run imported without attempts, those with an outcome."""
         return self.stored & ~self.short if self.run.attempts.exists() else self.graded
 
-    def look(self) -> None:
-        """Read what is new. Raises OSError: when files are there and cannot be read."""
+    def refresh(self) -> None:
+        """Read what is new. Raises OSError: a file cannot be read."""
         self._read_outcomes()
         for _ in range(_LISTINGS):
             files = {shards.stem(path): path for path in shards.files(self.run.attempts)}
@@ -97,27 +97,27 @@ class Counts:
                 break
             except FileNotFoundError:
                 continue  # sealed or set aside since the listing
-        self._place(files)
+        self._merge_shards(files)
 
     def _read_outcomes(self) -> None:
-        counted = [self.run.grades]
-        counted += [self.run.path / "verdicts"] * bool(self.run.cfg.dataset.judge)
-        versions = [_version(path) for folder in counted for path in shards.files(folder)]
-        if versions:  # grades of what attempts are now
+        folders = [self.run.grades]
+        folders += [self.run.path / "verdicts"] * bool(self.run.cfg.dataset.judge)
+        versions = [_version(path) for folder in folders for path in shards.files(folder)]
+        if versions:  # new attempts can make grades stale
             versions += map(_version, shards.files(self.run.attempts))
         if versions == self._graded_versions:
             return
         self.outcomes, self.waiting, self.stale = np.full(self._shape, PENDING, np.int8), False, ""
         try:
-            found = outcomes.read(self.run, quiet=True)
-            self.outcomes = found.codes
-            self.waiting = bool(((found.codes == PENDING) & (found.ruled != PENDING)).any())
+            graded = outcomes.read(self.run, quiet=True)
+            self.outcomes = graded.codes
+            self.waiting = bool(((graded.codes == PENDING) & (graded.ruled != PENDING)).any())
         except Stale as error:
             self.stale = str(error)
         self._graded_versions = versions
 
     def _read(self, stem: str, path: Path) -> None:
-        """Bring what is known of one file up to date."""
+        """Read what is new in one file."""
         old, now = self._shards.get(stem, _Shard()), _version(path)
         if now == old.version or origin.of_another_run(path):
             return
@@ -131,15 +131,15 @@ class Counts:
             shard = _Shard(now, rows=pa.Table.from_batches(parts, _COLUMNS))
         self._shards[stem] = shard
 
-    def _place(self, files: dict[str, Path]) -> None:
-        """Lay the shards over each other; the first of `files` counts, as for all readers."""
+    def _merge_shards(self, files: dict[str, Path]) -> None:
+        """Merge the shards; of duplicates the first in `files` counts, as for all readers."""
         limits = np.array([row["max_tokens"] for row in self.run.questions])
         raised = runfolder.was_raised(self.run)
         self.stored, self.short, self.truncated = np.zeros((3, *self._shape), np.bool_)
         self.prompt, self.tokens = np.zeros((2, *self._shape), np.int32)
         times: dict[str, list[Any]] = defaultdict(list)
         for stem in files:
-            if stem not in self._shards:  # of another run
+            if stem not in self._shards:  # it belongs to another run
                 continue
             rows = self._shards[stem].rows
             kept, (question, trial) = rowkeys.cells(rowkeys.encode(rows, self._ids), self._shape[1])
@@ -161,25 +161,25 @@ class Counts:
 def score(counts: Counts, stored: bool = False) -> RunningScore | None:
     """Return the running score; None before the first outcome, or while verdicts are pending.
 
-    `stored`: take what the stage stored where it is of what is there now, which spares SciPy, half
-    a second; of many runs hashing their files takes longer than to score them.
+    `stored`: use the score that the `score` stage stored if it is current, which saves importing
+    SciPy (half a second); for many runs hashing their files takes longer than scoring them.
     """
-    begun, level = counts.graded.any(axis=1), counts.run.cfg.scoring.confidence
-    if not begun.any() or counts.waiting:
+    has_outcome, level = counts.graded.any(axis=1), counts.run.cfg.scoring.confidence
+    if not has_outcome.any() or counts.waiting:
         return None
-    if stored and (found := _stored(counts.run)):
-        return found
-    matrix = correct(counts.outcomes)[begun]
+    if stored and (running_score := _stored_score(counts.run)):
+        return running_score
+    matrix = correct(counts.outcomes)[has_outcome]
     values: list[Any] = [headline(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
     values += [scoring.avg(matrix)[0], level, int(matrix.count())]
     return RunningScore(*values)
 
 
-def _stored(run: Run) -> RunningScore | None:
-    """Read the score that the stage stored, where it is of what is there now."""
+def _stored_score(run: Run) -> RunningScore | None:
+    """Read the score that the `score` stage stored; None if it is not current."""
     try:
         scores = runfolder.read_json(run.path / "scores.json") if current.is_current(run) else {}
-    except UserError:  # a pipe or a folder in the place of a table
+    except UserError:  # a pipe or a folder instead of a table
         return None
     if not (avg := scores.get("uniform_prior", {}).get("avg")):  # a question has no trial
         return None

@@ -1,4 +1,4 @@
-"""The progress of runs: what is done and pending, its workers, its cost and the time left."""
+"""Progress of runs: finished and pending attempts, workers, cost and time left."""
 
 import time
 from collections import Counter
@@ -16,12 +16,12 @@ from bayes_at_n.pipeline.workers.records import Worker, workers
 
 _SUMMED = ["done", "total", "pending", "in_flight", "workers_alive", "workers_dead", "tokens"]
 _SUMMED += ["tokens_per_s", "gpu_hours", "attempts_per_s", "ungraded"]
-_RECENT_S = 1800  # the rate is that of the latest attempts, none from days ago
+_RECENT_S = 1800  # window over which the rate is measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The figures of one run at one moment, or of several added up; with --json its fields."""
+    """The progress of one run, or the total of several; `--json` prints these fields."""
 
     run: str = ""  # its folder
     model: str = ""
@@ -32,34 +32,34 @@ class Progress:
     in_flight: int = 0
     workers_alive: int = 0
     workers_dead: int = 0
-    tokens: int = 0  # sampled, of the attempts that are there
-    truncated: float = 0.0  # share of these attempts
+    tokens: int = 0  # sampled, in stored attempts
+    truncated: float = 0.0  # share of finished attempts
     tokens_per_s: float = 0.0
-    # Until all is done, at the latest rate; None while nobody finishes anything. Several runs end
-    # together if the workers of one go on to the next.
+    # At the current rate; None while no worker finishes anything. For several runs it assumes that
+    # the workers of one go on to the next.
     seconds_left: float | None = 0
     gpu_hours: float = 0.0
-    gpu_hours_left: float | None = 0.0  # at the GPU time of an attempt so far; None: not known
-    price: float | None = None  # of the attempts that are there; None: none set, or not known
-    price_total: float | None = None  # of all, if those pending are as long; None: not known
-    budget: dict[str, Any] = field(default_factory=dict)  # as of `workers.spent.account`
+    gpu_hours_left: float | None = 0.0  # at the GPU time per attempt so far; None: unknown
+    price: float | None = None  # of stored attempts; None: no prices set, or tokens unknown
+    price_total: float | None = None  # of all, if pending ones are as long; None: unknown
+    budget: dict[str, Any] = field(default_factory=dict)  # from `workers.spent.account`
     score: RunningScore | None = None
     workers: list[Worker] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)  # of Slurm
-    fault: str | None = None  # why there are no figures
-    name: str = ""  # that tells it from others
-    ungraded: int = 0  # attempts that are there without an outcome
+    fault: str | None = None  # why the run could not be read
+    name: str = ""  # unique among the runs listed
+    ungraded: int = 0  # finished attempts without an outcome
     stale: str = ""  # why grades do not count
-    continues: str = ""  # of attempts: truncated ones that go on, suspect ones; in words
-    attempts_per_s: float = 0.0  # of workers that are alive
+    continues: str = ""  # a remark on truncated attempts to be continued and on suspect ones
+    attempts_per_s: float = 0.0  # of live workers
 
     @property
-    def over(self) -> bool:
-        """Say whether nothing will change any more."""
+    def is_finished(self) -> bool:
+        """Whether nothing is pending and no worker is alive."""
         return self.fault is None and not (self.pending or self.workers_alive)
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain JSON values; without price and budget where there is none."""
+        """Return plain JSON values, without price and budget if none is set."""
         absent = {"price", "price_total"} if self.price is None else set()
         absent |= set() if self.budget else {"budget"}
         return {key: value for key, value in asdict(self).items() if key not in absent}
@@ -68,14 +68,14 @@ class Progress:
 def progress_of(
     name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = None
 ) -> Progress:
-    """Make the figures of a run from what was read of it.
+    """Compute the progress of a run from its counts, its jobs and its workers' records.
 
-    Raises OSError: when a folder is there and cannot be read.
+    Raises OSError: a folder cannot be read.
     """
-    run, done, everyone = counts.run, counts.done, workers(counts.run.path)
-    pending, alive = int((~done).sum()), [worker for worker in everyone if worker.alive]
-    attempts = sum(worker.attempts for worker in everyone)
-    gpu_hours = sum(worker.gpu_s for worker in everyone) / 3600
+    run, done, all_workers = counts.run, counts.done, workers(counts.run.path)
+    pending, alive = int((~done).sum()), [worker for worker in all_workers if worker.alive]
+    attempts = sum(worker.attempts for worker in all_workers)
+    gpu_hours = sum(worker.gpu_s for worker in all_workers) / 3600
     gpu_hours_left = pending * gpu_hours / attempts if attempts and gpu_hours else None
     paid, rate = _price(counts), _rate(counts, alive)
     continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
@@ -89,7 +89,7 @@ def progress_of(
         pending=pending,
         in_flight=min(sum(worker.in_flight for worker in alive), pending),
         workers_alive=len(alive),
-        workers_dead=sum(worker.state == "dead" for worker in everyone),
+        workers_dead=sum(worker.state == "dead" for worker in all_workers),
         tokens=int(counts.tokens.sum()),
         truncated=float(counts.truncated[done].mean()) if done.any() else 0.0,
         tokens_per_s=round(sum(worker.tokens_per_s for worker in alive), 1),
@@ -100,7 +100,7 @@ def progress_of(
         price_total=None if paid is None or not done.any() else paid * done.size / done.sum(),
         budget=spent.account(run.cfg, spent.spent([run])) if run.cfg.budget.given else {},
         score=score,
-        workers=everyone,
+        workers=all_workers,
         jobs=jobs,
         ungraded=int((done & ~counts.graded).sum()),
         stale=counts.stale,
@@ -114,15 +114,15 @@ def _seconds(pending: int, rate: float) -> float | None:
 
 
 def _price(counts: Counts) -> float | None:
-    """Price the attempts that are there; None where some do not say their tokens."""
+    """Return the price of finished attempts; None if token counts are missing."""
     prompts, completions = counts.prompt[counts.done], counts.tokens[counts.done]
-    if not (prompts.all() and completions.all()):  # both are at least 1 where they are known
+    if not (prompts.all() and completions.all()):  # known counts are at least 1
         return None
     return price(counts.run.cfg.engine, int(prompts.sum()), int(completions.sum()))
 
 
 def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
-    """Return attempts a second of workers that are alive, each over its part of the last while."""
+    """Return attempts per second of live workers, each over its share of the last half hour."""
     latest = max((float(times.max(initial=0.0)) for times in counts.finished.values()), default=0.0)
     now, rate = max(time.time(), latest), 0.0  # nodes' clocks may be ahead
     for worker in alive:
@@ -134,8 +134,8 @@ def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
     return rate
 
 
-def added(runs: Sequence[Progress]) -> Progress:
-    """Add up several runs, without a score; a lone one stays as it is."""
+def total_of(runs: Sequence[Progress]) -> Progress:
+    """Add up several runs, without a score; return a single run unchanged."""
     if len(runs) == 1:
         return runs[0]
     sums = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED}
@@ -149,20 +149,20 @@ def added(runs: Sequence[Progress]) -> Progress:
 
 
 def _sum(name: str, runs: Iterable[Progress]) -> Any:
-    """Add up a figure; None where some run that has figures lacks this one."""
+    """Add up a field over readable runs; None if it is None for any of them."""
     parts = [getattr(run, name) for run in runs if run.fault is None]
     return sum(parts) if parts and None not in parts else None
 
 
 def by_state(runs: Iterable[Progress]) -> str:
-    """Count Slurm jobs by state, each job once; or say why nobody knows.
+    """Count Slurm jobs by state, each job once; if Slurm does not answer, return why.
 
     >>> job = Job("generate", "7_0", "RUNNING", "n1", "", "")
     >>> by_state([Progress(jobs=[job])])
     '1 running'
     """
     jobs = {job.id: job for run in runs for job in run.jobs}
-    if lost := [job.reason for job in jobs.values() if job.state == UNKNOWN]:
-        return lost[0]
+    if reasons := [job.reason for job in jobs.values() if job.state == UNKNOWN]:
+        return reasons[0]
     counts = Counter(job.state.lower() for job in jobs.values())
     return ", ".join(f"{number} {state}" for state, number in counts.most_common())

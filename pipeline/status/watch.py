@@ -1,4 +1,4 @@
-"""status: where runs are, once or again and again, read only and beside any number of workers."""
+"""The verb `status`: progress of runs, once or continuously; read-only, beside any workers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,60 +23,59 @@ from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.store import find, parquet
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
-EVERY_S = 30.0  # between two blocks of plain text
-_LOOK_S = 2.0
-_JOBS_S = 20.0  # between two questions to Slurm
-_WIDE = 500  # characters of a line where there is no terminal
+EVERY_S = 30.0  # between two reports in plain text
+_POLL_S = 2.0
+_JOBS_S = 20.0  # between two queries to Slurm
+_WIDE = 500  # characters of a line without a terminal
 
 Sources = Sequence[Path | RunConfig] | Callable[[], Sequence[Path | RunConfig]]
 
 
-class Above(NamedTuple):
-    """What stands above the runs: what they are for."""
+class Header(NamedTuple):
+    """What is printed above the table of runs, such as a leaderboard."""
 
-    drawn: RenderableType
-    record: dict[str, Any]  # for programs
-    over: bool  # whether nothing will change any more, whatever is pending of the runs
+    text: RenderableType
+    record: dict[str, Any]  # printed with --json
+    is_finished: bool  # whether to stop watching, whatever is pending in the runs
 
 
-About = Callable[[Sequence[Progress]], Above]
+MakeHeader = Callable[[Sequence[Progress]], Header]
 
 
 class Observer:
-    """Reads any number of runs, each file of them once.
+    """Reads the progress of any number of runs, each of their files once.
 
-    `sources`: run folders, folders of them in which others may appear, or settings of runs; or
-    what says at every look which they are. Raises UserError: the only folder is no run and holds
-    none.
+    `sources`: run folders, folders in which runs may appear, or settings of runs; or a function
+    that returns these at each poll. Raises UserError: the only folder is no run and holds none.
     """
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._runs()
-        self._counts: dict[Path, tuple[Any, Counts]] = {}  # with what each was made from
+        self._counts: dict[Path, tuple[Any, Counts]] = {}  # with their settings and files
         self._jobs: dict[Path, list[Job]] = {}
         self._jobs_read = -_JOBS_S
 
-    def look(self) -> list[Progress]:
-        """Return the figures of every run now."""
+    def poll(self) -> list[Progress]:
+        """Return the current progress of every run."""
         runs = self._runs()
         paths = list(runs)
         names = find.names(paths) if len(paths) > 1 else ["/".join(p.parts[-2:]) for p in paths]
         if time.monotonic() - self._jobs_read >= _JOBS_S or not self._jobs.keys() >= set(paths):
             self._jobs, self._jobs_read = jobs.jobs_of(paths), time.monotonic()
-        found = []
+        rows = []
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 counts = self._counts_of(path, cfg)
-                counts.look()
+                counts.refresh()
                 scored = score(counts, stored=len(runs) == 1)
-                found.append(progress.progress_of(name, counts, self._jobs[path], scored))
+                rows.append(progress.progress_of(name, counts, self._jobs[path], scored))
             except (UserError, OSError) as error:
-                found.append(Progress(name=name, run=str(path), fault=str(error)))
-        return found
+                rows.append(Progress(name=name, run=str(path), fault=str(error)))
+        return rows
 
     def _runs(self) -> dict[Path, RunConfig | None]:
-        """List run folders, and settings other than those of their config.yaml."""
+        """Map run folders to settings; None: those of their config.yaml."""
         runs: dict[Path, RunConfig | None] = {}
         sources = self._sources() if callable(self._sources) else self._sources
         for source in sources:
@@ -88,15 +87,15 @@ class Observer:
             except UserError:
                 if len(sources) == 1:
                     raise
-                runs[source] = None  # a fault among the others
+                runs[source] = None  # listed with its fault
         return runs
 
     def _counts_of(self, path: Path, cfg: RunConfig | None) -> Counts:
-        """Return the counts of a run, new ones where its settings or questions have changed."""
+        """Return the counts of a run, new ones if its settings or questions have changed."""
         files = (parquet.fingerprint(path / name) for name in ("config.yaml", "questions.parquet"))
         version = cfg, *files
         before, counts = self._counts.get(path, (None, None))
-        if counts is None or before != version:  # workers write the same settings again
+        if counts is None or before != version:  # a new file may hold the same settings
             run = Run(cfg) if cfg else open_run(path)
             if counts is None or (counts.run.cfg, counts.run.questions) != (run.cfg, run.questions):
                 counts = Counts(run)
@@ -105,68 +104,63 @@ class Observer:
 
 
 def show_run(run: Run) -> None:
-    """Print where a run stands, with a character a trial. Raises UserError: it is not prepared."""
+    """Print a run's progress with a map of its trials. Raises UserError: it is not prepared."""
     counts = Counts(run)
-    counts.look()
-    path, of_run = str(run.path), jobs.jobs_of([run.path])[run.path]
-    found = progress.progress_of(run.path.name, counts, of_run, score(counts, stored=True))
+    counts.refresh()
+    path, run_jobs = str(run.path), jobs.jobs_of([run.path])[run.path]
+    row = progress.progress_of(run.path.name, counts, run_jobs, score(counts, stored=True))
     results.print(f"{path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
     for line in board.map_lines(counts, results.width if results.is_terminal else None):
         results.print(line)
-    _show(board.board([found], _width()))
-    for job in of_run:
-        words = (job.kind, job.id, job.state, job.node, job.time, job.reason)
-        results.print(f"Slurm: {' '.join(word for word in words if word)}")
+    _show(board.board([row], _width()))
+    for job in run_jobs:
+        fields = (job.kind, job.id, job.state, job.node, job.time, job.reason)
+        results.print(f"Slurm: {' '.join(filter(None, fields))}")
 
 
-def show(sources: Sources, about: About | None = None) -> None:
-    """Print the figures of several runs once.
-
-    `about` says what stands above them. Raises UserError: as `Observer`.
-    """
-    runs = Observer(sources).look()
-    _print(runs, about(runs) if about else None)
+def show(sources: Sources, make_header: MakeHeader | None = None) -> None:
+    """Print the progress of several runs once, below a header. Raises UserError: as `Observer`."""
+    runs = Observer(sources).poll()
+    _print(runs, make_header(runs) if make_header else None)
 
 
-def watch(sources: Sources, every: float = EVERY_S, about: About | None = None) -> None:
-    """Show runs until nothing is pending and nobody is alive, or until Ctrl-C.
+def watch(sources: Sources, every: float = EVERY_S, make_header: MakeHeader | None = None) -> None:
+    """Show runs until nothing is pending and no worker is alive, or until Ctrl-C.
 
-    With `about`, which says what stands above them, it is over when that is.
-
-    Blocks of plain text come `every` so many seconds where there is no terminal; with --json they
-    are a JSON object a run, terminal or not. For `sources` see `Observer`.
+    With `make_header`, watch until its header is finished. Without a terminal, print a report
+    `every` so many seconds; with --json, a JSON object per run. For `sources` see `Observer`.
     Raises UserError: as `Observer`.
     """
-    observer, drawn = Observer(sources), results.is_terminal and not prints_json()
+    observer, live = Observer(sources), results.is_terminal and not prints_json()
     screen = Live(console=results, auto_refresh=False, vertical_overflow="crop")
     printed = float("-inf")
-    with suppress(KeyboardInterrupt), screen if drawn else nullcontext():
-        screen.update(Text("reading the runs ..."), refresh=drawn)
+    with suppress(KeyboardInterrupt), screen if live else nullcontext():
+        screen.update(Text("reading runs ..."), refresh=live)
         while True:
-            runs = observer.look()
-            above = about(runs) if about else None
-            over = bool(runs) and all(run.over or run.fault for run in runs)
-            over = over if above is None else above.over
-            if drawn:
-                screen.update(_drawn(runs, above, results.height), refresh=True)
-            elif over or time.monotonic() - printed >= every:
+            runs = observer.poll()
+            header = make_header(runs) if make_header else None
+            finished = bool(runs) and all(run.is_finished or run.fault for run in runs)
+            finished = header.is_finished if header else finished
+            if live:
+                screen.update(_render(runs, header, results.height), refresh=True)
+            elif finished or time.monotonic() - printed >= every:
                 printed = time.monotonic()
-                _print(runs, above)
-            if over:
+                _print(runs, header)
+            if finished:
                 return
-            time.sleep(min(_LOOK_S, every))
+            time.sleep(min(_POLL_S, every))
 
 
 def _width() -> int:
-    """Return the columns of a row; it is one line where there is no terminal."""
+    """Return the characters of a line; without a terminal a row is never broken."""
     return results.width if results.is_terminal else _WIDE
 
 
-def _print(runs: list[Progress], above: Above | None) -> None:
-    for record in [*([above.record] if above else []), *(run.record() for run in runs)]:
+def _print(runs: list[Progress], header: Header | None) -> None:
+    for record in [*([header.record] if header else []), *(run.record() for run in runs)]:
         print_json(record)
     if not prints_json():
-        _show(_drawn(runs, above))
+        _show(_render(runs, header))
     results.file.flush()  # or a log stays empty for hours
 
 
@@ -175,15 +169,17 @@ def _show(part: RenderableType) -> None:
         results.print("".join(segment.text for segment in line).rstrip())
 
 
-def _drawn(runs: list[Progress], above: Above | None, height: int | None = None) -> RenderableType:
-    """Draw the table of runs in the room below what stands above it; long lines are wrapped."""
-    parts: list[RenderableType] = [] if above is None else [above.drawn]
-    if height is not None and runs:  # of --watch
+def _render(
+    runs: list[Progress], header: Header | None, height: int | None = None
+) -> RenderableType:
+    """Render the header and the table of runs; wrap long lines. `height`: lines with --watch."""
+    parts: list[RenderableType] = [] if header is None else [header.text]
+    if height is not None and runs:
         parts.append(board.bar(runs, results.width))
-    if runs or above is None:
-        room = None if height is None else height - len(results.render_lines(Group(*parts)))
-        parts.append(board.board(runs, _width(), room))
-    frame = Table.grid()  # of what stands alone a live display cuts long lines
+    if runs or header is None:
+        left = None if height is None else height - len(results.render_lines(Group(*parts)))
+        parts.append(board.board(runs, _width(), left))
+    frame = Table.grid()  # outside a table a live display cuts long lines
     frame.add_column(overflow="fold")
     frame.add_row(Group(*parts))
     return frame

@@ -15,6 +15,8 @@ from bayes_at_n.scoring.numerics.results import result
 
 INFLATION_LEVEL = 0.01
 """The p, over the number of tests, under which attempts are said to share luck."""
+LUCK_LEVEL = 0.05
+"""The p of :func:`shared_luck` under which nothing is called settled."""
 _MOST = 1e9  # degrees of freedom, where one question alone varies
 
 
@@ -91,6 +93,46 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
     unknown = 1.0, 0.0, np.inf, 1.0
     found = (np.where(known, a, b) for a, b in zip(numbers, unknown, strict=True))
     return Inflation(*map(result, found))
+
+
+class SharedLuck(NamedTuple):
+    """Whether K models and their differences show that attempts of a trial share luck."""
+
+    p: float  # that independent attempts vary so much: of all models together, or of some pair
+    models: Inflation  # arrays (K,)
+    pair: tuple[int, int] | None  # of all pairs the one of the least p; None of one model
+    of_pair: Inflation | None
+
+
+def shared_luck(R: Outcomes) -> SharedLuck:
+    """Test whether attempts of a trial share luck, of K models at once: what settles asks this.
+
+    p is twice the smaller of two: of all models together (Fisher's sum of logarithms), and of the
+    K (K - 1) / 2 differences trial by trial, the least p times their number (Bonferroni). The level
+    is ``LUCK_LEVEL``, five times that of a line about one run, because a claim that luck made is
+    dearer than a needless word: with it two equal models that share luck are called settled in at
+    most 5 % (docs/calibration.md). R holds outcomes 0 and 1, (K, M, N), masked where missing.
+    Raises ValueError: as :func:`inflation`. Source: Fisher (1925).
+
+    >>> rng = np.random.default_rng(0)
+    >>> luck, own = rng.random((2, 1, 40)), rng.random((2, 30, 40))
+    >>> round(shared_luck(own < 0.5).p, 2), shared_luck(0.7 * own + 0.3 * luck < 0.5).p < LUCK_LEVEL
+    (0.28, True)
+    """
+    outcomes = with_masks(R)
+    models, count, found = inflation(outcomes), len(outcomes), list[tuple[Any, ...]]()
+    for a in range(count - 1):
+        rest = outcomes[a + 1 :]
+        of_rest = inflation(rest, outcomes[[a] * len(rest)])
+        b = int(np.argmin(of_rest.p))
+        found.append((float(of_rest.p[b]), (a, a + 1 + b), (float(x[b]) for x in of_rest)))
+    half = -np.log(np.maximum(models.p, 1e-300)).sum()  # of Fisher's chi-square
+    together = float(scipy.special.gammaincc(count, half))
+    if not found:
+        return SharedLuck(together, models, None, None)
+    least, pair, of_pair = min(found, key=lambda one: one[0])
+    p = min(1.0, 2 * min(together, least * count * (count - 1) / 2))
+    return SharedLuck(p, models, pair, Inflation(*of_pair))
 
 
 def _numbers(R: Outcomes) -> Any:

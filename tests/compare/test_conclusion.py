@@ -13,7 +13,6 @@ from bayes_at_n.pipeline.compare import pairwise
 from bayes_at_n.pipeline.compare.claims import claims
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load, pooled
 from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
-from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.scoring.sequential import Race, Target
@@ -77,8 +76,7 @@ def test_what_is_settled_is_what_settle_would_claim() -> None:
     for trial in range(40):
         live = [1, trial < 25, 1] * np.ones((12, 1), int)
         race.add(codes[:, :, trial] * live.T, live.T)
-    scored = scores(cohort, CFG)
-    look, found = race.look(), claims(cohort, CFG, scored.order.tolist(), scored.inflation)
+    look, found = race.look(), claims(cohort, CFG)
     np.testing.assert_allclose(found.log_e, look.log_e)
     assert (found.better == look.better).all() and (found.tied == look.tied).all()
     assert found.needed == look.log_needed and conclude(cohort, CFG).settled

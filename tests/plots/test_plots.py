@@ -298,7 +298,7 @@ def test_what_is_smaller_than_a_dot_is_drawn_as_one_with_its_neighbours() -> Non
     shares = widths(axes)
     every, first = 7 / (7 + 4999 / 2), 7 * 19 / (7 * 19 + sum(range(19)))
     np.testing.assert_allclose(shares[[0, -(5000 // 19 + 1)], 1], [every, first])
-    assert "19 a bar" in axes.get_ylabel() and len(shares) < 300
+    assert "19 per bar" in axes.get_ylabel() and len(shares) < 300
 
 
 def test_pmf_and_cdf_draw_masses_means_and_what_did_not_converge() -> None:
@@ -360,7 +360,7 @@ def test_tokens_and_cost_draw_what_is_known() -> None:
     np.testing.assert_allclose(wrong, [4.5e3, np.nan, 3e4])
     hours, tokens = a_cost(3, 0).axes
     assert widths(hours).sum(axis=1).tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]
-    assert [text.get_text() for text in hours.texts] == ["42", "≥ 9", "not known"]
+    assert [text.get_text() for text in hours.texts] == ["42", "≥ 9", "unknown"]
     assert tokens.get_xlabel() == "completion tokens"
     assert [text.get_text() for text in tokens.texts] == ["42M", "10M", "26M"]
 
@@ -440,12 +440,12 @@ def test_a_failed_write_leaves_the_old_file(
         ("forest", "cannot be told apart from the best"),
         ("rank_lines", "are each first under 4 of 12 rubrics"),
         ("trajectories", "stops changing at n = 75 of 80"),
-        ("heat_map", "Of 30 questions 0 are never solved"),
+        ("heat_map", "Of 30 questions, 0 are never solved"),
         ("pmf", "next is Pass@8, 0%"),
         ("tau", "and 1 more have the highest τ after 80 trials, 0.988"),
         ("tokens", "not correct take 1.5 times"),
         ("cost", "completion tokens, 58,000,000"),
-        ("separation", "correct with 0.95 from N = 199"),
+        ("separation", "correct with probability 0.95 from N = 199"),
         ("priors", "D = 16 has the highest gain"),
         ("reliability", "from 0.117 to 0.000"),
         ("categories", "89.3% correct, 10.7% invalid"),
@@ -475,10 +475,10 @@ def test_titles_hold_where_nothing_is_correct_or_all_is_alike() -> None:
         "a: score 0.500; price: 4": leaderboard.score_by_cost(
             ["a"], one, [0.5], [0.4], [0.6], "price"
         ),
-        "This sample's order of models is the same from n = 1 of 3; that settles nothing about"
-        " other samples": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
-        "From max_tokens = 8 on scores change within their intervals": caps.by_cap(limits(0, 0)),
-        "From max_tokens = 16 on scores change within their intervals": caps.by_cap(
+        "This sample's order of models is the same from n = 1 of 3;"
+        " other samples may": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
+        "From max_tokens = 8 on, scores stay within their intervals": caps.by_cap(limits(0, 0)),
+        "From max_tokens = 16 on, scores stay within their intervals": caps.by_cap(
             limits(0, 0.5, 0.5)
         ),
         "Scores still rise at the largest max_tokens": caps.by_cap(limits(0, 0.5)),
@@ -496,7 +496,7 @@ def test_correct_wrong_and_invalid_keep_their_hues_and_every_category_its_own_co
         rubric = yaml.safe_load(path.read_text(encoding="utf-8"))
         names = [category["name"] for category in rubric["categories"]]
         looks = sides.looks(names)
-        assert len({*map(sides.colour, looks)}) == len(names)
+        assert len({*map(sides.color, looks)}) == len(names)
         for name, look in zip(names, looks, strict=True):
             for side in ("correct", "wrong"):
                 assert look.side == side or side not in name, name

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status import board
 from bayes_at_n.pipeline.status.counts import Counts
-from bayes_at_n.pipeline.status.progress import Progress, added
+from bayes_at_n.pipeline.status.progress import Progress, total_of
 from bayes_at_n.pipeline.status.watch import Observer, show_run
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
@@ -49,7 +49,7 @@ def killed(run: Run, worker: str) -> None:
 
 
 def progress(*sources: Path) -> list[Progress]:
-    return Observer(list(sources)).look()
+    return Observer(list(sources)).poll()
 
 
 def printed(run: Run, capsys: Capsys) -> list[str]:
@@ -79,7 +79,7 @@ def test_every_trial_is_a_character(tmp_path: Path, capsys: Capsys) -> None:
 
 def test_a_map_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
     counts = Counts(make_run(tmp_path / "run", {"a": "1" * 90 + "0" * 29 + ".", "b": "-" * 120}))
-    counts.look()
+    counts.refresh()
     lines = [line.rstrip() for line in board.map_lines(counts, 60)]
     assert "b   0/120: 120 no_answer" in lines
     at = lines.index("a  90/119: 90 correct, 29 wrong, 1 pending")
@@ -196,7 +196,7 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
     assert (found.workers_alive, found.workers_dead) == (2, 1)
     assert found.gpu_hours == pytest.approx(0.3)
     assert found.gpu_hours_left == pytest.approx(70 * 0.3 / 60, abs=1e-4)
-    assert not found.over
+    assert not found.is_finished
 
 
 def test_a_worker_that_just_began_counts_from_its_beginning(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
     one = json.loads(capsys.readouterr().out)
     assert (one["price"], one["price_total"]) == (13, 26)
     run_of(tmp_path, "m3", {"a": "1"})
-    assert added(progress(tmp_path)).price is None  # of m3 unknown
+    assert total_of(progress(tmp_path)).price is None  # of m3 unknown
 
 
 def test_slurm_jobs_are_counted_once() -> None:

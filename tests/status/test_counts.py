@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.store.outcomes import words
 
 def read(counts: Counts) -> list[str]:
     """Everything there is to know, as the outcomes of all trials."""
-    counts.look()
+    counts.refresh()
     short = {"correct": "1", "wrong": "0", "no_answer": "-", "pending": "+"}
     marks = np.vectorize(short.get)(words(counts.outcomes)).astype(object)
     marks[~counts.done] = "."
@@ -81,7 +81,7 @@ def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path
     for worker in order:
         with writing(run, worker) as writer:
             writer.append([row("a", 0, "2" if worker == FIRST else "3", completion_tokens=9)])
-            counts.look()  # as a journal
+            counts.refresh()  # as a journal
         read(counts)
     for one in (counts, Counts(run)):
         assert read(one) == ["+."] and one.tokens.sum() == 9

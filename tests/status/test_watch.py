@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-m", "pipeline", "status"]
 
 
 def progress(*sources: Path) -> list[Progress]:
-    return Observer(list(sources)).look()
+    return Observer(list(sources)).poll()
 
 
 def folder_of_runs(root: Path) -> Path:
@@ -78,22 +78,22 @@ def test_a_folder_of_runs_as_text_and_json(tmp_path: Path, capsys: Capsys) -> No
 def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> None:
     run_of(tmp_path, "m1", {"a": "1"})
     observer = Observer([tmp_path])
-    assert [s.total for s in observer.look()] == [1]
+    assert [s.total for s in observer.poll()] == [1]
     second = run_of(tmp_path, "m2", {"a": "11", "b": "1."})
-    assert [(s.name, s.done, s.total) for s in observer.look()] == [("m1", 1, 1), ("m2", 3, 4)]
+    assert [(s.name, s.done, s.total) for s in observer.poll()] == [("m1", 1, 1), ("m2", 3, 4)]
     make_run(second.path, {"a": "", "b": ""}, "sampling.trials=5")
-    assert [(s.done, s.total) for s in observer.look()] == [(1, 1), (3, 10)]
+    assert [(s.done, s.total) for s in observer.poll()] == [(1, 1), (3, 10)]
     shutil.rmtree(tmp_path / "sums" / "m1")
-    assert [s.name for s in observer.look()] == ["sums/m2"]
+    assert [s.name for s in observer.poll()] == ["sums/m2"]
     (second.path / "config.yaml").write_text("")
-    [broken] = observer.look()
+    [broken] = observer.poll()
     assert broken.fault is not None
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--every", "5"], "--every: .*--watch"),
+        (["--every", "5"], "--every: needs --watch"),
         (["--watch", "--every", "nan"], "--every"),
         (["--watch"], "not a run folder"),
     ],

@@ -4,15 +4,12 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
-import textwrap
-from contextlib import ExitStack
+import time
 from pathlib import Path
 
 import pytest
+from helpers import race
 
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.workers import claims, heartbeat
 from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
@@ -268,51 +265,27 @@ def test_who_is_alive(tmp_path: Path, made: Made) -> None:
     assert sessions.alive(tmp_path) == set()
 
 
-RACER = """
-    import sys, time
-    from pathlib import Path
-    from bayes_at_n.pipeline.workers import claims
-    from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
-    claims.POLL_S = 0.05
-    folder, name, pending = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    print("ready", flush=True)
-    sys.stdin.readline()
-    def lacking():
-        texts = [path.read_text() for path in folder.glob("*.made")]
-        return set(range(pending)).difference(*(map(int, text.split()) for text in texts))
-    with Heartbeat(folder, name) as beat, open(folder / f"{name}.made", "w") as file:
-        mine = claims.Claims(beat, pending, lacking)
-        mine.read()
-        while mine.pending:
-            position = mine.take(0, 1, 1)
-            if position is None:
-                time.sleep(0.01)
-                continue
-            print(position, file=file, flush=True)
-            mine.durable(position)
-    """
+def test_processes_that_race_for_every_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "POLL_S", 0.05)
 
+    def made() -> list[int]:
+        texts = [path.read_text() for path in tmp_path.glob("*.made")]
+        return [int(line) for text in texts for line in text.split()]
 
-def test_processes_that_race_for_every_claim(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(RACER), str(tmp_path)]
-    with ExitStack() as stack:
-        racers = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [*command, f"w{n}", "800"],
-                    cwd=ROOT,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                )
-            )
-            for n in range(4)
-        ]
-        for racer in racers:
-            assert racer.stdout and racer.stdout.readline() == b"ready\n"
-        for racer in racers:
-            assert racer.stdin
-            racer.stdin.write(b"go\n")
-            racer.stdin.flush()
-        assert [racer.wait() for racer in racers] == [0] * 4
-    made = [int(line) for path in tmp_path.glob("*.made") for line in path.read_text().split()]
-    assert sorted(made) == list(range(800))
+    def racing(number: int) -> None:
+        name = f"w{number}"
+        with Heartbeat(tmp_path, name) as beat, open(tmp_path / f"{name}.made", "w") as file:
+            mine = claims.Claims(beat, 800, lambda: {*range(800)} - {*made()})
+            mine.read()
+            while mine.pending:
+                position = mine.take(0, 1, 1)
+                if position is None:
+                    time.sleep(0.01)
+                    continue
+                print(position, file=file, flush=True)
+                mine.durable(position)
+
+    race(racing)
+    assert sorted(made()) == list(range(800))
