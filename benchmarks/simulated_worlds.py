@@ -75,12 +75,8 @@ class World:
         return int(self.outcomes.shape[-1])
 
     def first(self, trials: int) -> World:
-        """The same runs with their first trials only."""
+        """Return the same runs with their first trials only."""
         return replace(self, outcomes=self.outcomes[..., :trials], whole=self)
-
-    def again(self, rng: np.random.Generator, trials: int) -> Bools:
-        """Other trials of the same models and questions, (B, K, M, trials)."""
-        return _sampled(self.chance, self.r, trials, rng)
 
 
 def draw(cell: Cell, runs: int, trials: int, rng: np.random.Generator) -> World:
@@ -104,7 +100,7 @@ def draw(cell: Cell, runs: int, trials: int, rng: np.random.Generator) -> World:
 
 
 def inflation(chance: Floats, r: float) -> Floats:
-    """Variance of a trial's mean over that of independent attempts: (...) of chances (..., M).
+    """Compute the inflation of the variance by luck: (...) of chances (..., M).
 
     Covariances of the bivariate normal's tetrachoric series, summed over pairs as squares of sums.
     """
