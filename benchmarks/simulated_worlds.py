@@ -24,7 +24,6 @@ from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 
 QUESTIONS = ("alike .5", "easy .97", "hard .03", "U-shaped", "contest", "two kinds", "one open")
 OWN = {"U-shaped": 1.0, "contest": 1.5, "two kinds": 0.5}  # s.d. in logits; else 0
-MODELS = ("equal", "tied", "spread")
 LUCK = (1.0, 1.4, 2.1, 3.8)
 _SHIFTS = np.linspace(-10, 10, 241)
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)

@@ -157,7 +157,7 @@ def test_t_is_fitted_to_labels_of_people(tmp_path: Path, drawn: None, capsys: Ca
     regrade(run, lambda table: called(table, ["wrong"] * table.num_rows))
     few = write_questions(tmp_path / "few.jsonl", rows[:5])
     again(run, f"labels.file={few}")
-    assert "T stays" in capsys.readouterr().err and measured(run)["temperature"] == 1.5
+    assert "T is kept" in capsys.readouterr().err and measured(run)["temperature"] == 1.5
     people = f"labels.file={write_questions(tmp_path / 'people.jsonl', rows)}"
     again(run, people)
     measures = measured(run)

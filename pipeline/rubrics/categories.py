@@ -349,8 +349,7 @@ def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary
     """
     uniform = settings.prior == "uniform"
     known = scoring.Counts(counted if uniform else counted[counted.any(axis=1)])
-    prior = scoring.score_prior(known, weights, settings.prior)
-    return scoring.score_ci(known, weights, settings.confidence, settings.prior), prior
+    return scoring.score_and_prior(known, weights, settings.confidence, settings.prior)
 
 
 def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:
