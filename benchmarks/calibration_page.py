@@ -72,8 +72,8 @@ attempts take a few values only.
 WHY = {
     "score where trials share luck: holds, or is warned of": "a few trials cannot show that"
     " they share luck, which is why `settle` samples with independent seeds",
-    "inflation of a score": "luck at easy or hard questions is rare and large, and few trials may not"
-    " have seen it: decisions rest on the p-value of independence, not on the interval",
+    "inflation of a score": "luck at easy or hard questions is rare and large, and few trials may"
+    " not have seen it: decisions rest on the p-value of independence, not on the interval",
     "pass@2": "one question that varies is one binomial",
     "pass@8": "one question that varies is one binomial",
 }
