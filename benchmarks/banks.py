@@ -12,7 +12,6 @@ how often the interval held the score of the bank at every look.
 """
 
 import sys
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -26,7 +25,9 @@ SMALL, SMALL_WIDTH, SMALL_BATCH = 1_000, 0.08, 50
 class Oracle(BankSequence):
     """Who knows the chance of each question."""
 
-    chance: Any
+    def __init__(self, chance: np.ndarray, factors: np.ndarray, seed: int) -> None:
+        self.chance = chance
+        super().__init__(len(chance), factors, width=WIDTH, seed=seed)
 
     def _fit(self) -> None:
         super()._fit()
@@ -34,14 +35,6 @@ class Oracle(BankSequence):
         self._noise = self._predicted * (1 - self._predicted)
         weight = np.sqrt(self._noise)
         self._weight = np.where(self._weight > 0, weight / weight.mean() + 0.05, 0.0)
-
-
-def oracle(chance: np.ndarray, factors: np.ndarray, seed: int) -> Oracle:
-    """Make one."""
-    made = Oracle.__new__(Oracle)
-    made.chance = chance
-    made.__init__(len(chance), factors, width=WIDTH, seed=seed)  # type: ignore[misc]
-    return made
 
 
 def until(bank: BankSequence, outcomes: np.ndarray, width: float, batch: int) -> tuple[int, bool]:
@@ -68,7 +61,7 @@ def predicted(share: float, replicates: int) -> str:
             BankSequence(BANK, None, width=WIDTH, seed=seed),
             BankSequence(BANK, common[:, None], width=WIDTH, seed=seed),
             BankSequence(BANK, question_factors(records), width=WIDTH, seed=seed),
-            oracle(chance, common[:, None], seed),
+            Oracle(chance, common[:, None], seed),
         ]
         rows.append([until(arm, outcomes, WIDTH, BATCH)[0] for arm in arms])
         r2.append(chance.var() / outcomes.var())

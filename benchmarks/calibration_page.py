@@ -70,11 +70,12 @@ attempts take a few values only.
 
 """
 WHY = {
-    "score where trials share luck: holds, or is warned of": "one or two trials cannot show that"
+    "score where trials share luck: holds, or is warned of": "a few trials cannot show that"
     " they share luck, which is why `settle` samples with independent seeds",
-    "inflation of a score": "of a handful of questions, or of two trials, little is known: no"
-    " decision rests on the interval, but on the p-value of independence",
-    "pass@8": "the rates of a handful of questions are estimates themselves",
+    "inflation of a score": "luck at easy or hard questions is rare and large, and few trials may"
+    " not have seen it: decisions rest on the p-value of independence, not on the interval",
+    "pass@2": "one question that varies is one binomial",
+    "pass@8": "one question that varies is one binomial",
 }
 PROBABILITIES = """## Probabilities
 
@@ -89,14 +90,14 @@ whose errors are above.
 
 
 def beyond(kind: str, rate: Rate, errors: float = 2.0) -> bool:
-    """Whether a rate is beyond its bound by more than so many Monte-Carlo errors."""
+    """Check whether a rate is beyond its bound by more than so many Monte-Carlo errors."""
     if kind == "interval":
         return rate.value + errors * rate.error < BOUNDS[kind]
     return kind == "wrong" and rate.value - errors * rate.error > BOUNDS[kind]
 
 
 def mean(rates: Iterable[Rate]) -> Rate:
-    """The mean over cells."""
+    """Average over cells."""
     made = np.array([r for r in rates if not np.isnan(r.value)]).reshape(-1, 3)
     if not made.size:
         return Rate(np.nan, np.nan)
@@ -105,7 +106,7 @@ def mean(rates: Iterable[Rate]) -> Rate:
 
 
 def failures(claim: Claim, found: Found) -> list[str]:
-    """What of a claim does not hold: cells beyond the bound when run again, and the average."""
+    """List what does not hold: cells beyond the bound when run again, and the average."""
     failed = [
         place(cell, n)
         for (name, cell, n), rate in found.again.items()
@@ -123,7 +124,7 @@ def place(cell: Any, n: int) -> str:
 
 
 def overview(claims: Sequence[Claim], found: Found) -> list[str]:
-    """The table that is read first: a row a claim."""
+    """Make the table that is read first: a row a claim."""
     rows = [
         "| what is printed | models | holds | cells | on average, % | width"
         " | worst cell, run again, % | where | above 99 % |",
@@ -152,7 +153,7 @@ def overview(claims: Sequence[Claim], found: Found) -> list[str]:
 
 
 def shown(rate: Rate, bold: bool = False, error: bool = True) -> str:
-    """A rate in per cent, with its Monte-Carlo error."""
+    """Write a rate in per cent, with its Monte-Carlo error."""
     if np.isnan(rate.value):
         return "–"
     text = f"{100 * rate.value:.1f}" + f" ± {100 * rate.error:.1f}" * error
@@ -160,7 +161,7 @@ def shown(rate: Rate, bold: bool = False, error: bool = True) -> str:
 
 
 def margins(claims: Sequence[Claim], found: Found) -> list[list[str]]:
-    """Averages over cells of one N, M, kind of question, luck, and set of models."""
+    """Average over cells of one N, M, kind of question, luck, and set of models."""
     axes: list[tuple[str, Callable[[Cell, int], Any], Sequence[Any]]] = [
         ("N", lambda cell, n: n, N),
         ("M", lambda cell, n: cell.M, M),
@@ -183,7 +184,7 @@ def margins(claims: Sequence[Claim], found: Found) -> list[list[str]]:
 
 
 def reliability(chances: Sequence[Chance], found: Found) -> list[str]:
-    """Of each probability by size: how often it came true, in worlds of spread and of tied models.
+    """Tabulate how often probabilities of a size came true, in worlds of spread and of tied models.
 
     A cell is what was said on average, what came true, and the Monte-Carlo error, in %.
     """
@@ -212,7 +213,7 @@ def reliability(chances: Sequence[Chance], found: Found) -> list[str]:
 
 
 def page(found: Found, claims: Sequence[Claim], chances: Sequence[Chance], command: str) -> str:
-    """The page, in Markdown."""
+    """Write the page, in Markdown."""
     text = INTRODUCTION.format(
         command=command,
         M=", ".join(map(str, M)),

@@ -138,7 +138,7 @@ def table(gpu: str) -> Table:
     tokens, hours = rows[0]["tokens"], sum(row["hours"] or 0 for row in rows)
     notes = [
         f"{_QUESTIONS} questions × 80 trials: about {tokens / 1e6:.0f} million tokens and"
-        f" {tokens * estimate.BYTES_PER_TOKEN / 1e9:.2f} GB on disk of each model;"
+        f" {tokens * estimate.BYTES_PER_TOKEN / 1e9:.2f} GB on disk for each model;"
         f" {hours:,.0f} {gpu}-hours for all twenty."
     ]
     return Table("What a run of each model takes", columns, rows, notes)

@@ -50,7 +50,6 @@ BEST, TOP, ORDER = Target("best"), Target("top", k=3), Target("order")
 ABOVE = Target("above", baseline=0)
 BLOCKS = range(8, TRIALS, 8)
 TRIANGULAR = [n * (n + 1) // 2 for n in range(2, 13)]  # the looks of `settle`
-Method = Any
 
 
 def truth(accuracies: Any, spread: str, seed: int, questions: int = QUESTIONS) -> Any:

@@ -27,20 +27,19 @@ GROUPS = ((1, "equal"), *itertools.product((2, 5, 20), ("equal", "tied", "spread
 RUNS = {1: 120, 2: 80, 5: 30, 20: 10}  # of a cell, by models
 FORECASTS, AGAIN, WORST = 60, 10, 3
 TIE, MARGIN = 0.01, 0.03
-BOUNDS = {"interval": 0.92, "wrong": 0.05}  # at least, at most; "seen" has none
+BOUNDS = {"interval": 0.92, "wrong": 0.05}  # at least, at most; others have none
 
 
 class Claim(NamedTuple):
     """Something that is printed, and how often it was right (or wrong) in runs of a world."""
 
     name: str
-    kind: str  # interval, wrong, seen
+    kind: str  # interval, wrong, power, or seen
     of: Callable[[World], Any] | None  # values (B,), 0 to 1, or these and widths; NaN: no claim
     models: tuple[int, ...] = (1,)
     least: int = 1  # trials
     luck: bool = False  # holds where trials share luck, too
     pool: bool = False  # is of other questions
-    runs: float = 1.0  # of the usual number
 
 
 class Chance(NamedTuple):
@@ -62,25 +61,25 @@ class Rate(NamedTuple):
 
 
 def covers(low: Any, high: Any, truth: Floats) -> tuple[Floats, Floats]:
-    """Share of a run's intervals that hold the truth, and their mean width; (B,) of (B, ...)."""
+    """Return how many of a run's intervals hold the truth, and their width: (B,) of (B, ...)."""
     held = (np.asarray(low) <= truth + 1e-12) & (truth - 1e-12 <= np.asarray(high))
     axes = tuple(range(1, held.ndim))
     return held.mean(axis=axes), np.asarray(np.subtract(high, low)).mean(axis=axes)
 
 
 def score(name: str) -> Callable[[World], Any]:
-    """The interval of a score of these questions."""
+    """Check the interval of a score of these questions."""
     return lambda w: covers(*getattr(scoring, name)(w.counts)[2:], w.truth)
 
 
 def unwarned(w: World) -> Floats:
-    """Where trials share luck: the interval holds the score, or a line says that they do."""
+    """Check that the interval holds the score, or a line says that trials share luck."""
     held, _ = covers(*scoring.score_ci(w.counts)[2:], w.truth)
     return np.maximum(held, scoring.inflation(w.outcomes).p[:, 0] < INFLATION_LEVEL)
 
 
 def pass_at(k: int) -> Callable[[World], Any]:
-    """The interval of Pass@k that tables of metrics show."""
+    """Check the interval of Pass@k that tables of metrics show."""
     from bayes_at_n.scoring.metrics.table import parse
 
     def of(w: World) -> Any:
@@ -91,14 +90,14 @@ def pass_at(k: int) -> Callable[[World], Any]:
 
 
 def inflated(w: World) -> Any:
-    """The interval of the inflation of a score; widths are of logarithms."""
+    """Check the interval of the inflation of a score."""
     found = scoring.inflation(w.outcomes)
     held, _ = covers(found.low, found.high, inflation(w.chance, w.r))
     return held
 
 
 def difference(of: str, pool: bool = False) -> Callable[[World], Any]:
-    """The interval of the difference of two models."""
+    """Check the interval of the difference of two models."""
 
     def held(w: World) -> Any:
         c, truth = _pair(w, of), w.pool if pool else w.truth
@@ -149,7 +148,7 @@ def raced(w: World, target: Target, by_trial: bool) -> dict[int, Raced]:
 
 
 def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callable[[World], Any]:
-    """Whether a race has claimed anything false, so far.
+    """Check whether a race has claimed anything false so far.
 
     ``by_trial`` is `settle independent=trials`; ``sound`` counts what is called settled, not ahead.
     """
@@ -166,12 +165,12 @@ def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callabl
 
 
 def sequence(of: str, by_trial: bool = False) -> Callable[[World], Any]:
-    """Whether intervals of a race held the truth in all looks so far."""
+    """Check intervals of a race in all looks so far."""
     return lambda w: 1.0 - getattr([*raced(w, Target("order"), by_trial).values()][-1], of)
 
 
 def sure(of: str, pool: bool = False) -> Callable[[World], Floats]:
-    """Whether one has P >= .95 of being better and is not; of equal ones the mean of both sides."""
+    """Find who has P >= .95 of being better and is not; of equal ones the mean of both sides."""
 
     def wrong(w: World) -> Floats:
         P, truth = np.asarray(_pair(w, of).probability), w.pool if pool else w.truth
@@ -183,7 +182,7 @@ def sure(of: str, pool: bool = False) -> Callable[[World], Floats]:
 
 
 def equivalent(w: World) -> Floats:
-    """Whether models apart by the margin are called equivalent, or equal ones different."""
+    """Find models that are a margin apart and called equivalent, or equal and called different."""
     found = scoring.equivalence(w.outcomes[:, 0], w.outcomes[:, 1], margin=MARGIN)
     gap, said = np.abs(w.truth[:, 0] - w.truth[:, 1]), np.asarray(found.conclusion)
     same, other = (said == "equivalent") & (gap >= MARGIN), (said == "different") & (gap < 1e-12)
@@ -191,7 +190,7 @@ def equivalent(w: World) -> Floats:
 
 
 def planned(seen: bool) -> Callable[[World], Floats]:
-    """Whether new runs of as many trials as are named tell the right model apart.
+    """Check whether new runs of as many trials as are named tell the right model apart.
 
     ``seen``: trials are those that a pilot names; else those named for the true chances.
     """
@@ -209,7 +208,7 @@ def planned(seen: bool) -> Callable[[World], Floats]:
 
 
 def plan_range(w: World) -> Floats:
-    """Whether the range of trials to settle holds what the true chances need."""
+    """Check whether the range of trials to settle holds what the true chances need."""
     plan = _plan(w.counts.values)
     needed = _plan(np.rint(1e9 * np.stack([1 - w.chance, w.chance], axis=-1))).trials
     held = (np.asarray(plan.fewest) <= needed) & (needed <= plan.most)
@@ -225,7 +224,7 @@ def _sign(w: World) -> Floats:
 
 
 def better(of: str, pool: bool = False) -> Callable[[World], tuple[Floats, Floats]]:
-    """P of the model that is ahead, and whether it is better; an equal one is in half of runs."""
+    """Return P of the model ahead, and whether it is better: of equal ones in half of the runs."""
 
     def found(w: World) -> tuple[Floats, Floats]:
         P, truth = np.asarray(_pair(w, of).probability), w.pool if pool else w.truth
@@ -236,7 +235,7 @@ def better(of: str, pool: bool = False) -> Callable[[World], tuple[Floats, Float
 
 
 def together(of: str) -> Callable[[World], Floats]:
-    """Whether what is said of all models at once is false; a tie is broken by nobody."""
+    """Check whether what is said of all models at once is false; nothing breaks a tie."""
 
     def wrong(w: World) -> Floats:
         value, sigma = scoring.avg(w.counts)
@@ -262,7 +261,7 @@ def together(of: str) -> Callable[[World], Floats]:
 
 
 def best(w: World) -> tuple[Floats, Floats]:
-    """P(best) of every model; of tied ones each is the best with an equal chance."""
+    """Return P(best) of every model; of tied ones each is the best with an equal chance."""
     value, sigma = scoring.avg(w.counts)
     P = np.array([scoring.probability_best(*each) for each in zip(value, sigma, strict=True)])
     first = w.truth > w.truth.max(axis=1, keepdims=True) - 1e-12
@@ -331,7 +330,7 @@ class Found(NamedTuple):
 
 
 def cells(questions: Sequence[str], sizes: Sequence[int], groups: Sequence[Any]) -> list[Cell]:
-    """The grid but for N; two models tied at the top are two equal ones."""
+    """Make the grid but for N; two models tied at the top are two equal ones."""
     grid = itertools.product(questions, sizes, LUCK, groups)
     return [
         Cell(kind, size, luck, *group, pool)
@@ -392,14 +391,14 @@ def forecasts(seed: int, share: float, found: Found) -> None:
 
 
 def rate(claim: Claim, world: World) -> Rate:
-    """The mean of a claim over runs of a world."""
+    """Return the mean of a claim over runs of a world."""
     assert claim.of is not None
-    values = claim.of(_thinned(world, claim.runs))
+    values = claim.of(world)
     return summary(*(values if isinstance(values, tuple) else (values, np.array([np.nan]))))
 
 
 def summary(values: Floats, widths: Floats) -> Rate:
-    """The mean over runs that made a claim; its error is as if one more run went each way."""
+    """Average over runs that made a claim; the error is as if one more run went each way."""
     made = values[~np.isnan(values)]
     if not made.size:
         return Rate(np.nan, np.nan)
@@ -416,7 +415,7 @@ def _thinned(world: World, share: float) -> World:
 
 
 def worst(claim: Claim, rates: dict[Any, Rate]) -> list[tuple[Cell, int]]:
-    """Cells and N at which a claim did worst."""
+    """Find cells and N at which a claim did worst."""
     sign = 1 if claim.kind == "interval" else -1
     own = [(sign * r.value, key[1:]) for key, r in rates.items() if key[0] == claim.name]
     return [key for value, key in sorted(own) if not np.isnan(value)][:WORST]

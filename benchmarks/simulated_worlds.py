@@ -24,7 +24,6 @@ from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 
 QUESTIONS = ("alike .5", "easy .97", "hard .03", "U-shaped", "contest", "two kinds", "one open")
 OWN = {"U-shaped": 1.0, "contest": 1.5, "two kinds": 0.5}  # s.d. in logits; else 0
-MODELS = ("equal", "tied", "spread")
 LUCK = (1.0, 1.4, 2.1, 3.8)
 _SHIFTS = np.linspace(-10, 10, 241)
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
@@ -75,12 +74,8 @@ class World:
         return int(self.outcomes.shape[-1])
 
     def first(self, trials: int) -> World:
-        """The same runs with their first trials only."""
+        """Return the same runs with their first trials only."""
         return replace(self, outcomes=self.outcomes[..., :trials], whole=self)
-
-    def again(self, rng: np.random.Generator, trials: int) -> Bools:
-        """Other trials of the same models and questions, (B, K, M, trials)."""
-        return _sampled(self.chance, self.r, trials, rng)
 
 
 def draw(cell: Cell, runs: int, trials: int, rng: np.random.Generator) -> World:
@@ -104,7 +99,7 @@ def draw(cell: Cell, runs: int, trials: int, rng: np.random.Generator) -> World:
 
 
 def inflation(chance: Floats, r: float) -> Floats:
-    """Variance of a trial's mean over that of independent attempts: (...) of chances (..., M).
+    """Compute the inflation of the variance by luck: (...) of chances (..., M).
 
     Covariances of the bivariate normal's tetrachoric series, summed over pairs as squares of sums.
     """

@@ -14,7 +14,7 @@ from bayes_at_n.scoring.metrics.bayes import bayes_quantile_ci, down_weight, que
 from bayes_at_n.scoring.metrics.bayes import shrinkage
 from bayes_at_n.scoring.metrics.cost import sampling_cost
 from bayes_at_n.scoring.metrics.empirical import Prior, empirical_bayes, empirical_bayes_ci
-from bayes_at_n.scoring.metrics.empirical import fit_prior, score_ci, score_prior
+from bayes_at_n.scoring.metrics.empirical import fit_prior, score_and_prior, score_ci, score_prior
 from bayes_at_n.scoring.metrics.forecast import Forecast, forecast
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_at_k, geo_spectrum_at_k_ci
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_star_at_k, geo_spectrum_star_at_k_ci

@@ -58,23 +58,7 @@ ENGINE = (
     "weights",
     "workers",
 )
-# These import torch and transformers, five seconds, which so but one of two processes does.
-TORCH = (
-    "cli",
-    "demo_task",
-    "demo_verifier",
-    "estimate",
-    "hostile",
-    "merge",
-    "official_prompt",
-    "origin",
-    "prepare",
-    "prompts",
-    "train_demo",
-    "transformers_engine",
-    "verify_replicas",
-)
-TOGETHER = {f"test_{name}.py": "engine" for name in ENGINE + TORCH}
+TOGETHER = {f"test_{name}.py": "engine" for name in ENGINE}
 
 BUDGET = 520  # CPU-seconds of the tests: with ruff and mypy, six minutes on two cores with slack
 

@@ -90,7 +90,7 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capture) -> None:
 
 # What neither help nor status needs; scipy alone is a hundredth of a second, its parts are not.
 DEAR = {"torch", "transformers", "datasets", "vllm", "pandas", "numba", "matplotlib", "sympy"}
-DEAR |= {"scipy.stats", "scipy.sparse", "pyarrow.dataset", "hydra", "aiohttp"}
+DEAR |= {"scipy.special", "scipy.stats", "scipy.sparse", "pyarrow.dataset", "hydra", "aiohttp"}
 DEAR |= {"jinja2", "pebble", "asyncio", "huggingface_hub"}
 
 

@@ -126,7 +126,7 @@ def test_new_attempts_are_pending(tmp_path: Path, capsys: Capsys) -> None:
     signals.make(run)
     assert len(rows(run)) == 3
     add_attempts(run, {"q2": ".+1"}, part="00001")
-    assert len(rows(run)) == 3 and "2 attempts are not made yet" in capsys.readouterr().err
+    assert len(rows(run)) == 3 and "2 attempts are pending" in capsys.readouterr().err
     signals.make(run)
     found = rows(run)
     assert len(found) == 5 and found["q2", 2]["is_correct"] is True

@@ -149,7 +149,7 @@ def test_the_grader_s_shares_find_a_bias_and_nothing_is_asked(tmp_path: Path) ->
 def test_t_is_fitted_to_labels_of_people(tmp_path: Path, drawn: None, capsys: Capsys) -> None:
     run = verified(tmp_path / "run", "verifier.fit_temperature=true")
     told = capsys.readouterr().err
-    assert "needs labels=FILE" in told and "the configured T stays" in told
+    assert "needs labels=FILE" in told and "the configured T is kept" in told
     words = outcome_words(run)
     places = [(i, j) for i in range(QUESTIONS) for j in range(0, TRIALS, 2)]
     right = [(f"q{i:02d}", j, bool(words[i, j] == "correct")) for i, j in places]
@@ -157,7 +157,7 @@ def test_t_is_fitted_to_labels_of_people(tmp_path: Path, drawn: None, capsys: Ca
     regrade(run, lambda table: called(table, ["wrong"] * table.num_rows))
     few = write_questions(tmp_path / "few.jsonl", rows[:5])
     again(run, f"labels.file={few}")
-    assert "T stays" in capsys.readouterr().err and measured(run)["temperature"] == 1.5
+    assert "T is kept" in capsys.readouterr().err and measured(run)["temperature"] == 1.5
     people = f"labels.file={write_questions(tmp_path / 'people.jsonl', rows)}"
     again(run, people)
     measures = measured(run)

@@ -85,7 +85,7 @@ def sentence(basis: Basis, goal: "Goal") -> str:
         a, b = (goal.names[k] for k in basis.pair)
         text += f", those of {a} - {b} {basis.of_pair.value:.2f} times"
     if basis.sound and basis.seeds == "unknown":
-        return f"{text}; nobody knows their seeds, so that they are independent is assumed"
+        return f"{text}; seeds are unknown: independence of {goal.cfg.independent} is assumed"
     if basis.sound:
         return f"{text}: no sign of shared luck"
     why = (
@@ -94,8 +94,8 @@ def sentence(basis: Basis, goal: "Goal") -> str:
         else "attempts of a trial share seeds"
     )
     if goal.cfg.independent == "trials":
-        return f"{text}: {why}, which independent=trials allows for"
-    return f"{text}: {why}, so nothing is settled; independent=trials holds nevertheless"
+        return f"{text}: {why}; independent=trials allows for it"
+    return f"{text}: {why}, so nothing is settled; independent=trials allows for it"
 
 
 def record(basis: Basis, goal: "Goal") -> dict[str, Any]:

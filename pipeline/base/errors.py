@@ -55,5 +55,5 @@ def one_line(error: BaseException) -> str:
 
 def did_you_mean(name: str, known: Collection[str], most: int = 1, all_are: str = "known:") -> str:
     """Return a hint such as "did you mean vllm?"; if nothing is similar, all `known` names."""
-    near = difflib.get_close_matches(name, known, n=most)
-    return f"did you mean {' or '.join(near)}?" if near else f"{all_are} {', '.join(known)}"
+    similar = difflib.get_close_matches(name, known, n=most)
+    return f"did you mean {' or '.join(similar)}?" if similar else f"{all_are} {', '.join(known)}"

@@ -121,11 +121,11 @@ def descriptions(kind: Any) -> dict[str, str]:
 def _comments(kind: Any) -> dict[str, str]:
     """Return the comments at the fields that a class itself declares."""
     source = inspect.getsource(kind)
-    behind, above = dict[int, str](), dict[int, str]()
+    inline, above = dict[int, str](), dict[int, str]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             alone = token.line.lstrip().startswith("#")
-            (above if alone else behind)[token.start[0]] = token.string.lstrip("# ")
+            (above if alone else inline)[token.start[0]] = token.string.lstrip("# ")
     texts, fields = dict[str, str](), ast.parse(source).body[0].body  # type: ignore[attr-defined]
     for field in fields:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
@@ -134,7 +134,7 @@ def _comments(kind: Any) -> dict[str, str]:
                 first -= 1
             block = [above[line] for line in range(first, field.lineno)]
             texts[field.target.id] = " ".join(
-                [*block, behind.get(field.end_lineno or 0, "")]
+                [*block, inline.get(field.end_lineno or 0, "")]
             ).strip()
     return texts
 
@@ -150,8 +150,8 @@ def keys(verb: Verb) -> dict[str, Any]:
     groups = tuple(f"{key}." for key in verb.keys.split()) if verb.keys is not None else ""
     excluded = ("folders.", "race.") if verb.keys else ("folders.", "race.", "cluster.")
     types, defaults = keys_of(verb.kinds[0]), verb.kinds[0]()
-    mine = [key for key in types if f"{key}.".startswith(groups) and not is_dataclass(types[key])]
-    return {k: attrgetter(k)(defaults) for k in mine if not f"{k}.".startswith(excluded)}
+    own = [key for key in types if f"{key}.".startswith(groups) and not is_dataclass(types[key])]
+    return {k: attrgetter(k)(defaults) for k in own if not f"{k}.".startswith(excluded)}
 
 
 def complete() -> None:

@@ -91,7 +91,7 @@ def _stages(run: Run) -> bool:
 
 
 def _has_more(run: Run) -> bool:
-    """Return whether the run is scored with more trials than requested; then it stays as it is."""
+    """Return whether the run is scored with more trials than requested; then it is not changed."""
     from bayes_at_n.pipeline.prepare import stage as prepare  # not needed by `status`
 
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials

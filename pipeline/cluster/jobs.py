@@ -20,7 +20,7 @@ FOLDER = "_slurm"
 UNKNOWN = "UNKNOWN"
 
 
-def ask(*command: str, timeout_s: float = 60) -> str:
+def query(*command: str, timeout_s: float = 60) -> str:
     """Run a client command of Slurm with a time limit; return its standard output.
 
     Raises UserError: it is not installed, failed or did not answer; with its message.
@@ -67,7 +67,7 @@ def jobs_of(runs: Sequence[Path]) -> dict[Path, list[Job]]:
     if ids:
         command = ("squeue", "-h", "-r", "-j", ",".join(ids), "-o", "%i|%T|%N|%M|%r")
         try:
-            lines = ask(*command, timeout_s=15).splitlines()
+            lines = query(*command, timeout_s=15).splitlines()
             tasks = [line.split("|", 4) for line in lines if line.count("|") >= 4]
         except UserError as error:
             # squeue calls the id of a job that ended a while ago invalid.

@@ -40,8 +40,8 @@ class Submission:
         """Return the runs of a job, grouped by task; `generate` groups by engine."""
         if kind == "generate":
             return [[*map(Run, cfgs)] for cfgs in by_engine([run.cfg for run in self.pending])]
-        whole = {"settle": self.pending, "report": self.runs}.get(kind)
-        return [whole] if whole else [[run] for run in self.unscored]
+        together = {"settle": self.pending, "report": self.runs}.get(kind)
+        return [together] if together else [[run] for run in self.unscored]
 
     def of(self, kind: str) -> list[Run]:
         """Return the runs of a job."""
@@ -50,8 +50,8 @@ class Submission:
     def tasks(self, kind: str) -> int:
         """Return the number of tasks of a job's array; 0: no array."""
         workers = self.runs[0].cfg.cluster.workers
-        each = {"settle": workers, "generate": workers, "report": 0}.get(kind, 1)
-        return each * len(self.pending if kind == "settle" else self.groups(kind))
+        factor = {"settle": workers, "generate": workers, "report": 0}.get(kind, 1)
+        return factor * len(self.pending if kind == "settle" else self.groups(kind))
 
     @property
     def kinds(self) -> list[str]:

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cluster import jobs, scripts
-from bayes_at_n.pipeline.cluster.jobs import ask
+from bayes_at_n.pipeline.cluster.jobs import query
 from bayes_at_n.pipeline.cluster.scripts import Submission
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import AUTO
@@ -62,7 +62,7 @@ def queue(
     Raises UserError: see `submit`.
     """
     if not dry_run and shutil.which("sbatch") is None:
-        ask("sbatch")  # raises with the remedy
+        query("sbatch")  # raises with the remedy
     _check(runs)
     hardware, estimates = estimate.cluster_hardware(runs[0].cfg.cluster), {}
     for run in runs:
@@ -239,7 +239,7 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
     for kind in submission.kinds:
         ids = {before: job["id"] for before, job in record["jobs"].items()}
         try:
-            number = ask(*_command(submission, kind, ids)).strip().split(";")[0]
+            number = query(*_command(submission, kind, ids)).strip().split(";")[0]
             record["jobs"][kind] = {"id": number, "tasks": submission.tasks(kind)}
         except UserError as error:
             record["error"] = f"{kind}: {error}"

@@ -101,9 +101,9 @@ and is the best with pooled probability .97, .97 on others of their kind']
             return [f"no number of trials is known to tell {pair}"]
         most = "; perhaps no number is enough" if self.most is None else f" to {_about(self.most)}"
         return [
-            f"telling {pair} takes about {_about(self.trials)} trials a question with a power of .9"
-            f" ({'at least ' * (self.most is None)}{_about(self.fewest)}{most}): `settle` samples"
-            " on, and these runs count"
+            f"telling {pair}, if they differ as much as here, takes about {_about(self.trials)}"
+            f" trials a question with a power of .9 ({'at least ' * (self.most is None)}"
+            f"{_about(self.fewest)}{most}): `settle` samples on, and these runs count"
         ]
 
 

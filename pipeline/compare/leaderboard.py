@@ -58,8 +58,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
         if (cohort.outcomes == PENDING).all(axis=2).any():
             why = "a model has no graded trial of some question; leave one out"
             raise UserError(f"{cohort.dataset}: {why}")
-        headline = scoring.score_ci(matrix, None, level, prior)
-        priors = scoring.score_prior(matrix, None, prior)
+        headline, priors = scoring.score_and_prior(matrix, None, level, prior)
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
         order = np.lexsort((avg.sigma, -avg.value))

@@ -43,7 +43,7 @@ _JUDGED = ("verifier", "dataset.judge", "dataset.answer=judge")  # settings that
 _UNUSED = "launcher sweeper help hydra_help output hydra_logging job_logging"  # Hydra's groups
 _PRIMARY: dict[str, Any] = yaml.safe_load((CONFIGS / "run.yaml").read_bytes())
 # Groups of a run's configuration, and their default choices.
-GROUPS: dict[str, str] = {k: v for of in _PRIMARY["defaults"][1:-1] for k, v in of.items()}
+GROUPS: dict[str, str] = {k: v for group in _PRIMARY["defaults"][1:-1] for k, v in group.items()}
 _SCHEMAS: dict[Any, Any] = {}  # OmegaConf's, cached: making one takes a fifth of a composition
 _LOCK = threading.RLock()  # Hydra's state is shared by all threads
 Config = TypeVar("Config")

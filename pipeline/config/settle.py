@@ -26,7 +26,7 @@ _FORMS = "best, top:K, order, above:MODEL or width:W, such as top:3, above:qwen3
 _UNTIL = re.compile(r"best|order|top:[1-9]\d*|above:.+|width:0?\.\d*[1-9]\d*", re.DOTALL)
 # Settings that the verb sets for each of its runs, and why.
 _OWN = {
-    "run_dir": "there are several runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
+    "run_dir": "there are several runs, in runs/DATASET/MODEL; tag=NAME distinguishes protocols",
     "stages": "every model is prepared, sampled and graded; `run` makes the rest",
 }
 
@@ -174,12 +174,12 @@ def of_runs(
     `own`: settings of runs that the verb sets, and why; a `run_dir` with the model's name is
     allowed. Raises UserError.
     """
-    mine, others = compose.split(arguments, kind, RunConfig)
-    for setting in others:
+    own_arguments, run_arguments = compose.split(arguments, kind, RunConfig)
+    for setting in run_arguments:
         key = compose.parse(setting).key_or_group
         if (reason := own.get(key)) and not (key == "run_dir" and "${model.name}" in setting):
             raise UserError(f"{setting}: leave it out; {reason}")
-    datasets = [setting for setting in others if re.match(r"dataset\b", setting)]
-    models = [setting for setting in others if setting not in datasets]
+    datasets = [setting for setting in run_arguments if re.match(r"dataset\b", setting)]
+    models = [setting for setting in run_arguments if setting not in datasets]
     many = compose.expand(models), compose.expand(datasets)
-    return Request(compose.load_as(kind, mine), *many, list(arguments))
+    return Request(compose.load_as(kind, own_arguments), *many, list(arguments))

@@ -15,10 +15,10 @@ from bayes_at_n.scoring.metrics import DEFAULT
 
 # Settings that `trajectory` sets for each of its runs, and why.
 _OWN = {
-    "run_dir": "there are many runs, in runs/DATASET/MODEL; tag=NAME tells several kinds apart",
+    "run_dir": "there are many runs, in runs/DATASET/MODEL; tag=NAME distinguishes protocols",
     "stages": "every model is prepared, sampled, graded and scored, with signals",
-    "model.id": "checkpoints= says where the weights are",
-    "model.checkpoint": "checkpoints= says which ones",
+    "model.id": "checkpoints= names the folders of the weights",
+    "model.checkpoint": "checkpoints= names them",
 }
 _LETTERS = r"_|[A-Za-z0-9][A-Za-z0-9_.-]*"
 Windows = Annotated[list[Annotated[int, Field(ge=2)]], AfterValidator(lambda v: sorted({*v}))]
@@ -127,7 +127,7 @@ def load(arguments: Sequence[str]) -> Request[TrajectoryConfig]:
     """
     request = of_runs(arguments, TrajectoryConfig, _OWN)
     checkpoints = request.cfg.checkpoints
-    request.cfg.checkpoints = {"" if run == "_" else run: of for run, of in checkpoints.items()}
+    request.cfg.checkpoints = {"" if k == "_" else k: v for k, v in checkpoints.items()}
     if len(request.models) > 1:
         key = next(a for a, b in zip(*request.models[:2], strict=True) if a != b).partition("=")[0]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")

@@ -104,20 +104,20 @@ def drop(cfg: RunConfig, trusted: Trusted) -> list[str]:
 
     What defines the run stays: paths, and engine arguments that do not load code.
     """
-    gone: dict[str, Any] = {}
+    removed: dict[str, Any] = {}
     for key, value in _untrusted(cfg, trusted).items():
         if _PATH.fullmatch(key):
             continue
         group, _, name = key.rpartition(".")
-        kept = _NOT_HERE.get(name, attrgetter(key)(_DEFAULT))
+        safe = _NOT_HERE.get(name, attrgetter(key)(_DEFAULT))
         if isinstance(value, dict):
             text = {k: f"{k} {v}" if isinstance(v, dict) else k for k, v in value.items()}
-            kept = {k: v for k, v in value.items() if not _LOADS_CODE.search(text[k])}
-            gone |= {f"{key}.{k}": v for k, v in value.items() if k not in kept}
+            safe = {k: v for k, v in value.items() if not _LOADS_CODE.search(text[k])}
+            removed |= {f"{key}.{k}": v for k, v in value.items() if k not in safe}
         else:
-            gone[key] = value
-        setattr(attrgetter(group)(cfg), name, kept)
-    return [f"{key}={value!r:.200}" for key, value in gone.items()]
+            removed[key] = value
+        setattr(attrgetter(group)(cfg), name, safe)
+    return [f"{key}={value!r:.200}" for key, value in removed.items()]
 
 
 def sign(text: str) -> str:

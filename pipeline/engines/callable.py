@@ -79,13 +79,13 @@ class CallableEngine(Engine):
                 yield Completion(request, kept, "stop", None, None, started, None, now())
             yield None
 
-    def _call(self, taken: list[Request], texts: "Future[list[str]]") -> None:
+    def _call(self, batch: list[Request], texts: "Future[list[str]]") -> None:
         """Call the function on some requests; set its checked texts or its exception."""
         name = f"engine=callable: {self.cfg.model.id}"
-        chats = [request.messages or [] for request in taken]
+        chats = [request.messages or [] for request in batch]
         try:
             returned = self.function(["\n\n".join(t["content"] for t in chat) for chat in chats])
-            texts.set_result(_checked(returned, len(taken), name))
+            texts.set_result(_checked(returned, len(batch), name))
         except UserError as error:
             texts.set_exception(error)
         except BaseException as error:  # in a thread it would be lost

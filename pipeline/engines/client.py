@@ -116,7 +116,7 @@ class Client:
             return self.url + path.removeprefix("/v1")
         return self.url.removesuffix("/v1") + path
 
-    async def ask(
+    async def send(
         self,
         path: str,
         body: Mapping[str, Any] | None,
@@ -186,7 +186,7 @@ class Client:
             except (ValueError, TypeError, RecursionError) as error:
                 raise Retryable("answer that is no JSON object") from error
 
-        return await self.ask(path, None, read, _CATALOGUE_BYTES, True, patience_s)
+        return await self.send(path, None, read, _CATALOGUE_BYTES, True, patience_s)
 
     async def _request(
         self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.engines.client import Retryable
 
 Body = dict[str, Any]
 Data = bytes | Mapping[str, Any]  # JSON, or what was parsed from it
-FILTERED = "content_filter"  # finish reason of an answer that the server withholds
+FILTERED = "content_filter"  # finish reason of a completion that the server withholds
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class SampleRequest:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A server's answer to a request; None: the server does not say. Log-probs are natural."""
+class Response:
+    """A server's response; None: not in the response. Log-probs are natural."""
 
     text: str | None
     finish_reason: str
@@ -62,7 +62,7 @@ class Dialect:
 
     path: str
     write: Callable[[str, SampleRequest], Body]
-    read: Callable[[Data], Answer]
+    read: Callable[[Data], Response]
     tokens: bool  # whether prompts are token ids
 
 
@@ -237,60 +237,60 @@ def _parse(shape: type[Shape], data: Data) -> Shape:
         raise Retryable(f"answer {fault}") from error
 
 
-def _read(data: Data) -> Answer:
+def _read(data: Data) -> Response:
     """Read a response of OpenAI's interfaces or of vLLM's for token ids."""
-    response = _parse(_Response, data)
-    [choice] = response.choices
-    message, usage = choice.message or _Message(content=choice.text), response.usage or _Usage()
+    raw = _parse(_Response, data)
+    [choice] = raw.choices
+    message, usage = choice.message or _Message(content=choice.text), raw.usage or _Usage()
     prompt = choice.prompt_logprobs
-    answer = Answer(
+    response = Response(
         text=message.content,
         finish_reason=_reason(choice.finish_reason),
-        name=str(response.id or response.request_id or ""),
-        model=str(response.model or "")[:100],
-        fingerprint=str(response.system_fingerprint or "")[:100],
+        name=str(raw.id or raw.request_id or ""),
+        model=str(raw.model or "")[:100],
+        fingerprint=str(raw.system_fingerprint or "")[:100],
         reasoning=message.reasoning or message.reasoning_content or None,
         token_ids=choice.token_ids,
         completion_tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
-        prompt_token_ids=choice.prompt_token_ids or response.prompt_token_ids,
+        prompt_token_ids=choice.prompt_token_ids or raw.prompt_token_ids,
         prompt_logprobs=None if prompt is None else [_first(entry) for entry in prompt],
     )
-    return answer if choice.logprobs is None else _with_logprobs(answer, choice.logprobs)
+    return response if choice.logprobs is None else _with_logprobs(response, choice.logprobs)
 
 
 def _first(entry: dict[str, _Logprob] | None) -> float | None:
     return next((own.logprob for own in entry.values()), None) if entry else None
 
 
-def _with_logprobs(answer: Answer, logprobs: _Logprobs) -> Answer:
-    """Add log-probs, in either of their two shapes, to an answer."""
+def _with_logprobs(response: Response, logprobs: _Logprobs) -> Response:
+    """Add log-probs, in either of their two shapes, to a response."""
     if logprobs.content is None:
         top = logprobs.top_logprobs[0] if logprobs.top_logprobs else None
-        return replace(answer, logprobs=logprobs.token_logprobs, top_logprobs=top)
-    entries, ids, top = logprobs.content, answer.token_ids, None
+        return replace(response, logprobs=logprobs.token_logprobs, top_logprobs=top)
+    entries, ids, top = logprobs.content, response.token_ids, None
     # llama.cpp, which leaves out tokens that split a character.
-    whole = answer.completion_tokens in (None, len(entries))
+    whole = response.completion_tokens in (None, len(entries))
     numbers = [entry.id for entry in entries if entry.id is not None]
     if ids is None and entries and whole and len(numbers) == len(entries):
         ids = numbers
     if entries and entries[0].top_logprobs is not None:
         top = {entry.name: entry.logprob for entry in entries[0].top_logprobs}
     values = [entry.logprob for entry in entries]
-    return replace(answer, token_ids=ids, logprobs=values, top_logprobs=top)
+    return replace(response, token_ids=ids, logprobs=values, top_logprobs=top)
 
 
-def _read_sglang(data: Data) -> Answer:
-    response = _parse(_SglangResponse, data)
-    meta = response.meta_info
+def _read_sglang(data: Data) -> Response:
+    raw = _parse(_SglangResponse, data)
+    meta = raw.meta_info
     reason, sampled = meta.finish_reason, meta.output_token_logprobs
     prompt, labels = meta.input_token_logprobs, meta.output_token_ids_logprobs
     top = {f"token_id:{token}": v for v, token, *_ in (labels or [None])[0] or () if v is not None}
-    return Answer(
-        text=response.text or "",
+    return Response(
+        text=raw.text or "",
         finish_reason=_reason(reason.get("type") if isinstance(reason, dict) else reason),
         name=str(meta.id),
-        token_ids=response.output_ids,
+        token_ids=raw.output_ids,
         logprobs=None if sampled is None else [value for value, *_ in sampled],
         completion_tokens=meta.completion_tokens,
         prompt_tokens=meta.prompt_tokens,

@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.engines import (
     steady_clock,
 )
 from bayes_at_n.pipeline.engines.client import Client, Exhausted
-from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
+from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
 from bayes_at_n.pipeline.engines.text import decode, ended, truncate
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.endpoint import Facts
@@ -34,7 +34,7 @@ from bayes_at_n.pipeline.store.columns import FINISHED
 
 PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; of a server that has failed since the last
 _STEP_S = 0.2  # the longest that `generate` waits before it yields
-_CHECKED = ("token_ids", "logprobs", "named")  # required of every answer if the probe had it
+_CHECKED = ("token_ids", "logprobs", "named")  # required of every response if the probe had it
 _REPEATED = 32  # attempts in a row with the same text, of at least
 _QUESTIONS = 4  # questions, are an error
 
@@ -57,7 +57,7 @@ class OpenAIEngine(Engine):
         self.client = Client(cfg.engine)
         self.findings: probe.Findings = {"url": self.client.url}
         self.reference: probe.Findings = {}  # by which the run's model is recognized
-        self.missing: set[str] = set()  # what the run asks for and the server lacks
+        self.missing: set[str] = set()  # requested data that the server does not return
         try:
             self.model = self._run(self._connect(rows))
             if self.tokenizer is not None:
@@ -70,14 +70,14 @@ class OpenAIEngine(Engine):
     def facts(cfg: RunConfig, token_ids: list[int] | None) -> Facts:
         """Return what the server is; `token_ids`: any prompt, None without a tokenizer."""
 
-        async def ask() -> Facts:
+        async def choose() -> Facts:
             client = Client(cfg.engine)
             try:
                 return await served.choose(client, await served.facts(client, cfg), token_ids)
             finally:
                 await client.close()
 
-        return asyncio.run(ask())
+        return asyncio.run(choose())
 
     async def _connect(self, rows: Rows) -> served.Model:
         """Connect to the server and probe it on the run's first and last question."""
@@ -161,46 +161,46 @@ class OpenAIEngine(Engine):
             prompt, request.max_tokens, request.seed, s, logprobs=logprobs, stop=stop
         )
         try:
-            answer = await self.model.ask(sample)
-            if request.begun and not answer.token_ids:  # the stored tokens cannot be continued
-                answer = Answer(text="", finish_reason="no token ids")
+            response = await self.model.send(sample)
+            if request.begun and not response.token_ids:  # the stored tokens cannot be continued
+                response = Response(text="", finish_reason="no token ids")
         except Exhausted as error:
-            answer = Answer(text="", finish_reason=str(error))
-        values, reason = answer.logprobs if logprobs else None, answer.finish_reason
-        fields: Any = {"finish_reason": reason, "token_ids": answer.token_ids, "logprobs": values}
-        if self.tokenizer is not None and answer.token_ids:
-            fields = ended(self.tokenizer, self.cfg, request, answer.token_ids, values, reason)
+            response = Response(text="", finish_reason=str(error))
+        values, reason = response.logprobs if logprobs else None, response.finish_reason
+        fields: Any = {"finish_reason": reason, "token_ids": response.token_ids, "logprobs": values}
+        if self.tokenizer is not None and response.token_ids:
+            fields = ended(self.tokenizer, self.cfg, request, response.token_ids, values, reason)
         else:
-            fields["text"] = truncate(self._text(answer), stop)
+            fields["text"] = truncate(self._text(response), stop)
         return Completion(
             request=request,
             **fields,
             started=started,
             first_token=None,
             finished=now(),
-            prompt_tokens=answer.prompt_tokens,
-            completion_tokens=answer.completion_tokens,
+            prompt_tokens=response.prompt_tokens,
+            completion_tokens=response.completion_tokens,
         )
 
-    def _text(self, answer: Answer) -> str:
+    def _text(self, response: Response) -> str:
         """Return the decoded tokens if they are known, else the server's text.
 
         Reasoning that the server split off is joined to the answer again as the model wrote it, so
         that the end of the reasoning can be found as in any other text.
         """
-        if self.tokenizer is not None and answer.token_ids:
-            stopped = answer.finish_reason == "stop"
-            return decode(self.tokenizer, answer.token_ids, stopped, self.cfg)
-        if not answer.reasoning:
-            return answer.text or ""
-        if not answer.text:
-            return answer.reasoning
-        return f"{answer.reasoning}{self.cfg.model.reasoning_end or '</think>'}{answer.text}"
+        if self.tokenizer is not None and response.token_ids:
+            stopped = response.finish_reason == "stop"
+            return decode(self.tokenizer, response.token_ids, stopped, self.cfg)
+        if not response.reasoning:
+            return response.text or ""
+        if not response.text:
+            return response.reasoning
+        return f"{response.reasoning}{self.cfg.model.reasoning_end or '</think>'}{response.text}"
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
         s = self.cfg.sampling
-        answers = self._all([SampleRequest(p, 1, None, s, prompt_logprobs=True) for p in prompts])
-        return [np.array(answer.prompt_logprobs, dtype=np.float32) for answer in answers]
+        responses = self._all([SampleRequest(p, 1, None, s, prompt_logprobs=True) for p in prompts])
+        return [np.array(response.prompt_logprobs, dtype=np.float32) for response in responses]
 
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
@@ -210,8 +210,8 @@ class OpenAIEngine(Engine):
         assert self.tokenizer is not None
         names = {token: self.tokenizer.decode([token]) for token in token_ids}
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
-        for row, answer in zip(values, self._all(requests, on_step), strict=True):
-            top = answer.top_logprobs
+        for row, response in zip(values, self._all(requests, on_step), strict=True):
+            top = response.top_logprobs
             if not top:
                 raise UserError(
                     f"{self.client.setting}: gives no log-probs of the next token, so it cannot"
@@ -226,17 +226,17 @@ class OpenAIEngine(Engine):
 
     def _all(
         self, requests: Sequence[SampleRequest], on_step: Callable[[], None] = lambda: None
-    ) -> list[Answer]:
-        """Return answers in the order of the requests; the first error cancels the others."""
+    ) -> list[Response]:
+        """Return responses in the order of the requests; the first error cancels the others."""
         free = asyncio.Semaphore(self.client.in_flight)
 
-        async def one(request: SampleRequest) -> Answer:
+        async def one(request: SampleRequest) -> Response:
             async with free:
-                answer = await self.model.ask(request)
+                response = await self.model.send(request)
             on_step()
-            return answer
+            return response
 
-        async def all_of_them() -> list[Answer]:
+        async def all_of_them() -> list[Response]:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(request)) for request in requests]
             return [task.result() for task in tasks]

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig, SamplingConfig
 from bayes_at_n.pipeline.engines.client import Rejected
-from bayes_at_n.pipeline.engines.dialects import Answer, SampleRequest
+from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
 from bayes_at_n.pipeline.engines.served import Model
 
 TOKENS = 32  # of each sample
@@ -32,7 +32,7 @@ _READINGS = 4  # of one text in the first probe: their spread is the server's ow
 
 Findings = dict[str, Any]
 Reading = list[Any]  # log-probs; or a name, a fingerprint and a text
-Decode = Callable[[Answer], str]
+Decode = Callable[[Response], str]
 Prompts = Sequence[tuple[Any, int]]  # the prompt of a `SampleRequest`, and its `max_tokens`
 
 
@@ -45,14 +45,14 @@ async def probe(
         model: the model; fields that the server refuses are dropped from its requests.
         cfg: the run's configuration.
         prompts: of questions of the run, at least one.
-        decode: decodes an answer's token ids; None without a tokenizer.
+        decode: decodes a response's token ids; None without a tokenizer.
 
     Returns:
         The findings, for the record, and the reference by which `has_run_model` recognizes the
         model.
 
     Raises:
-        UserError: it refuses what the run needs, or gives the same answer to all seeds.
+        UserError: it rejects what the run needs, or gives the same response to all seeds.
     """
     s = cfg.sampling
     hot = replace(s, temperature=1.0, top_p=1.0, top_k=None)  # where seeds matter most
@@ -64,15 +64,15 @@ async def probe(
         [SampleRequest(p, min(TOKENS, most), seed, hot, s.logprobs) for seed in seeds]
         for p, most in prompts
     ]
-    answers = [await _all(model, some) for some in requests]
+    responses = [await _all(model, some) for some in requests]
     if decode is not None and sample.token_ids is not None:
-        with_text = [answer for some in answers for answer in some]
+        with_text = [response for some in responses for response in some]
         if sample.text is None:  # an interface that returns tokens only
             with_text = await _all(model, [r for some in requests for r in some], with_text=True)
         _check_tokenizer(model, with_text, decode, cfg)
     # If the server hides the reasoning, short samples show nothing.
-    blank = not any(a.text or a.reasoning or a.token_ids for some in answers for a in some)
-    if not blank and all(_equal(some[0], other) for some in answers for other in some):
+    blank = not any(a.text or a.reasoning or a.token_ids for some in responses for a in some)
+    if not blank and all(_equal(some[0], other) for some in responses for other in some):
         raise UserError(
             f"{model.client.setting}: gives the same answer to {_SEEDS} different seeds at"
             " temperature 1, so attempts are not independent samples; is there a cache in front?"
@@ -81,7 +81,7 @@ async def probe(
     findings: Findings = asdict(model.facts) | {
         "url": model.client.url,
         "fingerprint": sample.fingerprint,
-        "seeds": await _repeats(model, requests, answers) if seeded else None,
+        "seeds": await _repeats(model, requests, responses) if seeded else None,
         "blank": blank,
         "token_ids": sample.token_ids is not None,
         "logprobs": sample.logprobs is not None,
@@ -109,8 +109,8 @@ async def is_same_model(model: Model, reference: Findings, s: SamplingConfig) ->
     return sum(_alike(reference["looks"], reading) for reading in readings) >= 2
 
 
-async def _all(model: Model, requests: Sequence[SampleRequest], **options: bool) -> list[Answer]:
-    return await asyncio.gather(*(model.ask(r, probing=True, **options) for r in requests))
+async def _all(model: Model, requests: Sequence[SampleRequest], **options: bool) -> list[Response]:
+    return await asyncio.gather(*(model.send(r, probing=True, **options) for r in requests))
 
 
 async def _readings(
@@ -121,10 +121,10 @@ async def _readings(
     if as_text := "temperature" in reference:
         greedy = replace(s, temperature=reference["temperature"], top_p=1.0, top_k=None)
         request = SampleRequest(reference["prompt"], reference["most"], s.seed, greedy)
-    answers = await _all(model, [request] * times, with_text=True)
+    responses = await _all(model, [request] * times, with_text=True)
     if as_text:
-        return [[a.model, a.fingerprint, f"{a.reasoning or ''}{a.text}"] for a in answers]
-    return [(answer.prompt_logprobs or [None])[1:] for answer in answers]
+        return [[a.model, a.fingerprint, f"{a.reasoning or ''}{a.text}"] for a in responses]
+    return [(response.prompt_logprobs or [None])[1:] for response in responses]
 
 
 def _alike(stored: Sequence[Reading], reading: Reading) -> bool:
@@ -148,16 +148,16 @@ def _alike(stored: Sequence[Reading], reading: Reading) -> bool:
 
 
 def _check_tokenizer(
-    model: Model, answers: Sequence[Answer], decode: Decode, cfg: RunConfig
+    model: Model, responses: Sequence[Response], decode: Decode, cfg: RunConfig
 ) -> None:
     """Raise UserError if the run's tokenizer decodes a server's tokens to another text.
 
     An answer may end within a character, and a single answer may differ in how a token is shown.
     """
     texts = [
-        [text.replace("\ufffd", "").strip() for text in (answer.text, decode(answer))]
-        for answer in answers
-        if answer.text
+        [text.replace("\ufffd", "").strip() for text in (response.text, decode(response))]
+        for response in responses
+        if response.text
     ]
     unlike = [(a, b) for a, b in texts if not (a.startswith(b) or b.startswith(a))]
     if len(unlike) > 1 or len(unlike) == len(texts) == 1:
@@ -169,17 +169,17 @@ def _check_tokenizer(
         )
 
 
-async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> Answer:
-    """Return an answer; drop fields that the server refuses and the run does not need."""
+async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> Response:
+    """Return a response; drop fields that the server rejects and the run does not need."""
     while True:
         try:
-            answer = await model.ask(request, probing=True)
+            response = await model.send(request, probing=True)
         except Rejected as error:
             if error.status not in (400, 422) or not _drop_fields(model, error.words, s):
                 raise
             continue
-        if answer.logprobs is not None or not request.logprobs or model.zero_is_none:
-            return answer
+        if response.logprobs is not None or not request.logprobs or model.zero_is_none:
+            return response
         model.zero_is_none = True
 
 
@@ -196,16 +196,16 @@ def _drop_fields(model: Model, words: str, s: SamplingConfig) -> bool:
 
 
 async def _repeats(
-    model: Model, requests: Sequence[list[SampleRequest]], answers: Sequence[list[Answer]]
+    model: Model, requests: Sequence[list[SampleRequest]], responses: Sequence[list[Response]]
 ) -> bool:
     """Return whether seeds give the same tokens again; one may differ by rounding (bfloat16).
 
     Several are compared, because answers to an easy question may be equal by chance.
     """
     again = [request for some in requests for request in some[:_REPEATS]]
-    before = [answer for some in answers for answer in some[:_REPEATS]]
+    before = [response for some in responses for response in some[:_REPEATS]]
     equal = [
-        _equal(await model.ask(r, probing=True), a) for r, a in zip(again, before, strict=True)
+        _equal(await model.send(r, probing=True), a) for r, a in zip(again, before, strict=True)
     ]
     return sum(equal) >= len(equal) - 1
 
@@ -219,12 +219,12 @@ async def _log_probs(
     the model's own. Returns findings, and the reference by which to recognize the model.
     """
     request = SampleRequest(prompt, min(TOKENS, limit), s.seed, s, s.logprobs)
-    sample = await model.ask(request, probing=True)
+    sample = await model.send(request, probing=True)
     # vLLM needs space for one token more than the prompt.
     longer = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
     try:
         request = SampleRequest(longer, 1, None, s, prompt_logprobs=True)
-        values = (await model.ask(request, probing=True)).prompt_logprobs
+        values = (await model.send(request, probing=True)).prompt_logprobs
     except Rejected:
         values = None
     if values is None:
@@ -295,7 +295,7 @@ def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
     return float(np.nanmean(difference)) if np.isfinite(difference).any() else 0.0
 
 
-def _equal(one: Answer, other: Answer) -> bool:
+def _equal(one: Response, other: Response) -> bool:
     if one.token_ids is not None:
         return one.token_ids == other.token_ids
     return (one.text, one.reasoning) == (other.text, other.reasoning)

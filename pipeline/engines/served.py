@@ -9,7 +9,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
-from bayes_at_n.pipeline.engines.dialects import DIALECTS, FILTERED, Answer, Body, SampleRequest
+from bayes_at_n.pipeline.engines.dialects import DIALECTS, FILTERED, Body, Response, SampleRequest
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 
 _CUT = 0.9  # of the most tokens counted for a prompt: with fewer it was truncated
@@ -81,9 +81,9 @@ async def choose(client: Client, server: Facts, token_ids: list[int] | None) -> 
         if server.api != "completions":
             return server
         try:
-            answer = await _one_token(client, server, {"prompt": token_ids})
+            response = await _one_token(client, server, {"prompt": token_ids})
             # A server that reads the ids as text counts another number of tokens.
-            if answer.prompt_tokens in (None, len(token_ids)):
+            if response.prompt_tokens in (None, len(token_ids)):
                 return server
         except Rejected as error:
             if error.status not in (400, 404, 405, 422):
@@ -97,10 +97,10 @@ async def choose(client: Client, server: Facts, token_ids: list[int] | None) -> 
     return server
 
 
-async def _one_token(client: Client, server: Facts, prompt: Body) -> Answer:
+async def _one_token(client: Client, server: Facts, prompt: Body) -> Response:
     dialect = DIALECTS[server.api]
     body = {"model": server.served_name, "max_tokens": 1, "stream": False} | prompt
-    return await client.ask(dialect.path, body, lambda data, _: dialect.read(data), probing=True)
+    return await client.send(dialect.path, body, lambda data, _: dialect.read(data), probing=True)
 
 
 def _token_api(server: Facts) -> str:
@@ -144,14 +144,14 @@ async def connect(client: Client, cfg: RunConfig, longest: int, rows: Sequence[A
 
 
 class Model:
-    """One model behind a server, which samples and checks answers.
+    """One model on a server, which samples and checks responses.
 
     Attributes:
         extra: fields that are added to every request.
         dropped: optional fields that the server does not accept; its own defaults apply.
         renamed: fields that it has under another name.
         zero_is_none: whether "logprobs": 0 means none to it, as to llama.cpp.
-        gives: what every answer must have, because the probe's had it: token_ids, logprobs, named.
+        gives: fields required of every response, as in the probe: token_ids, logprobs, named.
         vocabulary: the number of token ids.
     """
 
@@ -166,10 +166,10 @@ class Model:
         self.vocabulary = math.inf
         self._counted: dict[str, int] = {}  # prompt tokens, by chat turns
 
-    async def ask(
+    async def send(
         self, request: SampleRequest, probing: bool = False, with_text: bool = False
-    ) -> Answer:
-        """Return an answer that fits the request; see `Client.ask` for what is raised."""
+    ) -> Response:
+        """Return a response that fits the request. Raises: see `Client.send`."""
         dialect = self.dialect
         if dialect is DIALECTS["vllm"] and (request.labels or request.prompt_logprobs or with_text):
             dialect = DIALECTS["completions"]  # which returns them
@@ -178,27 +178,28 @@ class Model:
         if self.zero_is_none and body.get("logprobs") == 0:
             body["logprobs"] = 1
 
-        def read(data: bytes, name: str) -> Answer:
-            answer = dialect.read(data)
-            answer = replace(answer, named=name in answer.name)
-            fault = self._miscounts(request, answer, dialect.tokens)
-            if answer.finish_reason == FILTERED:  # its text may have been removed
-                answer = replace(answer, token_ids=None, logprobs=None)
+        def read(data: bytes, name: str) -> Response:
+            response = dialect.read(data)
+            response = replace(response, named=name in response.name)
+            fault = self._miscounts(request, response, dialect.tokens)
+            if response.finish_reason == FILTERED:  # its text may have been removed
+                response = replace(response, token_ids=None, logprobs=None)
             elif not fault:
-                fault = _mismatch(request, answer, dialect.tokens) or self._lacks(request, answer)
+                fault = _mismatch(request, response, dialect.tokens)
+                fault = fault or self._missing(request, response)
             if fault:
                 raise Retryable(f"answer {fault}")
-            return answer
+            return response
 
         tokens = request.max_tokens + len(request.prompt) * request.prompt_logprobs
         most = MOST_BYTES + _BYTES_A_TOKEN * tokens
-        return await self.client.ask(dialect.path, body, read, most, probing)
+        return await self.client.send(dialect.path, body, read, most, probing)
 
-    def _miscounts(self, request: SampleRequest, answer: Answer, tokens: bool) -> str:
+    def _miscounts(self, request: SampleRequest, response: Response, tokens: bool) -> str:
         """Return a fault in the count of prompt tokens or in a token id; empty if there is none."""
-        if max(answer.token_ids or [0]) >= self.vocabulary:
+        if max(response.token_ids or [0]) >= self.vocabulary:
             return "with a token outside the vocabulary"
-        expected = count = answer.prompt_tokens
+        expected = count = response.prompt_tokens
         if tokens:
             expected = len(request.prompt)
         elif count is not None:  # equal turns have equal counts, but for a date in the template
@@ -214,29 +215,29 @@ class Model:
         wrong = count not in (None, expected)
         return f"to {count} prompt tokens instead of {expected}" if wrong else ""
 
-    def _lacks(self, request: SampleRequest, answer: Answer) -> str:
-        if "named" in self.gives and not answer.named:
+    def _missing(self, request: SampleRequest, response: Response) -> str:
+        if "named" in self.gives and not response.named:
             return "to another request"
-        if "token_ids" in self.gives and answer.token_ids is None:
+        if "token_ids" in self.gives and response.token_ids is None:
             return "without token ids"
-        if "logprobs" in self.gives and request.logprobs and answer.logprobs is None:
+        if "logprobs" in self.gives and request.logprobs and response.logprobs is None:
             return "without log-probs"
         return ""
 
 
-def _mismatch(request: SampleRequest, answer: Answer, tokens: bool) -> str:
-    """Return why an answer does not fit its request; empty if it does."""
-    ids, logprobs, read = answer.token_ids, answer.logprobs, answer.prompt_logprobs
-    count = answer.completion_tokens if ids is None else len(ids)
-    if not count and not answer.text and not answer.reasoning:
+def _mismatch(request: SampleRequest, response: Response, tokens: bool) -> str:
+    """Return why a response does not fit its request; empty if it does."""
+    ids, logprobs, read = response.token_ids, response.logprobs, response.prompt_logprobs
+    count = response.completion_tokens if ids is None else len(ids)
+    if not count and not response.text and not response.reasoning:
         return "that is empty"
     if (count or 0) > request.max_tokens:
         return "longer than max_tokens"
-    if ids is not None and answer.completion_tokens not in (None, len(ids)):
+    if ids is not None and response.completion_tokens not in (None, len(ids)):
         return "with more or fewer token ids than it counts"
     if ids is not None and logprobs is not None and len(ids) != len(logprobs):
         return "with more or fewer log-probs than tokens"
-    if tokens and answer.prompt_token_ids not in (None, request.prompt):
+    if tokens and response.prompt_token_ids not in (None, request.prompt):
         return "to another prompt"
     if tokens and request.prompt_logprobs and read is not None and len(read) != len(request.prompt):
         return "with log-probs of another prompt"

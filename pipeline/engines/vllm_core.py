@@ -1,6 +1,6 @@
 """vLLM's engine core: the part that schedules and computes, on GPUs in a separate process.
 
-vLLM 0.32 waits forever for output of a core that was killed; here that is an error, which tells how
+vLLM 0.32 waits forever for output of a core that was killed; here that is an error that states how
 the core ended.
 """
 
@@ -51,8 +51,8 @@ class Core:
         try:
             outputs = self._vllm_get_output()
         except Exception as error:
-            if how := self.ended():
-                raise RuntimeError(how) from error
+            if reason := self.ended():
+                raise RuntimeError(reason) from error
             raise
         self._count(outputs)
         return outputs

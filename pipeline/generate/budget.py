@@ -118,17 +118,17 @@ class Allowance:
         """Return whether an attempt as long as the longest so far would end after a time limit."""
         now, moment, hours = time.monotonic(), self.budget.moment, self.budget.gpu_hours
         longest = max(self._longest, now - next(iter(self.in_flight.values()), now))
-        taken = self._spent().device_s + longest * self._devices
+        spent_s = self._spent().device_s + longest * self._devices
         late = moment is not None and time.time() + longest >= moment
-        return late or (hours is not None and taken >= 3600 * hours)
+        return late or (hours is not None and spent_s >= 3600 * hours)
 
     def _allowed(self) -> int:
         """Return how many attempts all workers together may begin."""
         self._refresh()
-        taken, allowed = self._spent(), 0.0 if self._late() else 1e9
-        each = taken if taken.attempts > self._all_in_flight() else self._most
+        used, allowed = self._spent(), 0.0 if self._late() else 1e9
+        typical = used if used.attempts > self._all_in_flight() else self._most
         for key, cost in spent.costs(self.run.cfg).items():
-            mean = max(cost(*each[:2]) / each.attempts, 1e-9)
-            left = getattr(self.budget, key) - cost(*taken[:2])
+            mean = max(cost(*typical[:2]) / typical.attempts, 1e-9)
+            left = getattr(self.budget, key) - cost(*used[:2])
             allowed = min(allowed, left / mean - self._all_in_flight())
         return math.ceil(max(0.0, allowed))

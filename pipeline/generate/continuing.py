@@ -28,7 +28,7 @@ class Continued:
         self._read: Rows = {}
 
     def __call__(self, request: Request) -> Request:
-        """Return the request for the rest of an attempt; unchanged if nothing of it is stored."""
+        """Return the request for the rest of an attempt; unchanged if no part of it is stored."""
         key = request.question_id, request.trial
         if key not in self._index:
             return request
@@ -61,7 +61,7 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
     return rows
 
 
-def whole(completion: Completion) -> Completion:
+def joined(completion: Completion) -> Completion:
     """Return a continued attempt as if sampled in one go, its times without the pause."""
     request, begun = completion.request, completion.request.begun
     assert begun is not None and completion.token_ids is not None

@@ -274,7 +274,7 @@ class Job:
             return
         reasons = [self.unfinished[position] for position in self._given_up()]
         if reasons:
-            times = Counter(reason for each in reasons for reason in each)
+            times = Counter(reason for tries in reasons for reason in tries)
             listed = ", ".join(f"{reason} {n} times" for reason, n in times.most_common())
             raise TryAgain(
                 f"engine={self.run.cfg.engine.name} returned {len(reasons)} attempts unfinished,"

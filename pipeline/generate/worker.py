@@ -216,7 +216,7 @@ class _Worker:
         return sum(job.left for job in self.jobs)
 
     def _interrupt(self) -> None:
-        """Raise Interrupted if the worker was asked to stop."""
+        """Raise Interrupted if the worker has to stop."""
         if self.stop.signal_number:
             runs = [job.run for job in self.jobs]
             raise stopping.interrupted(runs, self._left(), self.stop.signal_number)

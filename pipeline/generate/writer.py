@@ -17,7 +17,7 @@ import numpy as np
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate.continuing import whole
+from bayes_at_n.pipeline.generate.continuing import joined
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.origin import Metadata
@@ -122,7 +122,7 @@ class AttemptWriter:
         self._settle()
 
     def _settle(self) -> None:
-        """Flush to disk what is written by now, and seal the journals that are full."""
+        """Flush written attempts to disk, and seal full journals."""
         with self._settling, self._keeping_error():
             written, growing = self.written, self._journal  # in this order, so that all is synced
             full = [self._full.popleft() for _ in range(len(self._full))]
@@ -137,7 +137,7 @@ class AttemptWriter:
 
     @contextlib.contextmanager
     def _keeping_error(self) -> Iterator[None]:
-        """Keep an error for the caller's next call: in a thread nobody would see it."""
+        """Keep an error for the caller's next call: raised in a thread, it would be lost."""
         try:
             yield
         except UserError:
@@ -153,7 +153,7 @@ def row_of(completion: Completion) -> dict[str, Any]:
     prompt, tokens = completion.request.prompt_token_ids, completion.token_ids
     if completion.request.begun is not None:
         so_far = len(completion.request.so_far([]))
-        return row_of(whole(completion)) | {"continued_from": so_far}
+        return row_of(joined(completion)) | {"continued_from": so_far}
     return {
         "question_id": completion.request.question_id,
         "trial": completion.request.trial,

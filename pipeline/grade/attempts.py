@@ -31,7 +31,7 @@ class Attempt(NamedTuple):
     truncated: bool
 
 
-def whole(cfg: RunConfig) -> bool:
+def whole_texts(cfg: RunConfig) -> bool:
     """Return whether the grader judges whole texts instead of extracted answers."""
     return cfg.grading.compat is not None or cfg.dataset.answer.startswith("python:")
 
@@ -42,18 +42,18 @@ def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction,
     With `grading.compat` math_verify judges whole texts, and the user's own grader final parts; in
     both cases a box is only recorded. Raises UserError: see `grade_pairs`.
     """
-    own, kind = whole(cfg), cfg.dataset.answer
-    boxes = answers = [_extract(cfg, a, "math" if own else kind) for a in attempts]
+    whole_text, kind = whole_texts(cfg), cfg.dataset.answer
+    boxes = answers = [_extract(cfg, a, "math" if whole_text else kind) for a in attempts]
     if cfg.grading.compat is not None:
         judged = grade_pairs(cfg, [(a.question["gold"], a.text) for a in attempts])
         return [*zip(boxes, judged, strict=True)]
-    if own:
+    if whole_text:
         answers = [_extract(cfg, a, kind) for a in attempts]
     pairs, graded = list[Pair](), list[tuple[Extraction, Grade]]()
     for (question, *_), x in zip(attempts, answers, strict=True):
         if x.answer is not None:
             fields = {name: question[name] for name in QUESTION_FIELDS}
-            text = verifiers.own.packed(x.answer, fields) if own else x.answer
+            text = verifiers.own.packed(x.answer, fields) if whole_text else x.answer
             pairs.append((question["gold"], text))
     grades = iter(grade_pairs(cfg, pairs))
     for (question, *_), box, x in zip(attempts, boxes, answers, strict=True):
@@ -77,7 +77,7 @@ def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
     Raises UserError: worker processes cannot be started, or the user's own grader is missing.
     """
     grades = _cache.setdefault(json.dumps(settings(cfg), sort_keys=True), {})
-    if whole(cfg):  # few texts are equal, and the cache would hold all of them
+    if whole_texts(cfg):  # few texts are equal, and the cache would hold all of them
         grades = {}
     if pending := sorted({*pairs} - grades.keys()):
         limits = cfg.grading

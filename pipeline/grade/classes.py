@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.grade.attempts import Pair, grade_pairs, whole
+from bayes_at_n.pipeline.grade.attempts import Pair, grade_pairs, whole_texts
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.graded import graded
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, OUTCOMES, PENDING, WRONG
@@ -66,7 +66,7 @@ def classes_of(run: Run) -> Classes:
         pair
         for question, texts in enumerate(ranked)
         for pair in combinations([t for t in texts if (question, t) in comparable][:MOST], 2)
-        if not whole(cfg)  # the user's own grader judges whole texts, not answers
+        if not whole_texts(cfg)  # the user's own grader judges whole texts, not answers
     ]
     grades = zip(pairs, grade_pairs(cfg, pairs), strict=True)
     equal = {pair for pair, grade in grades if grade.outcome == right}

@@ -58,7 +58,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     if ask_math_verify or not review.path(run).exists():
         review.write(run, ask_math_verify)
         no_box, cut = (pc.sum(pc.equal(box, kind)).as_py() or 0 for kind in ("no_box", "truncated"))
-        if no_box and no_box >= _UNBOXED * (len(box) - cut) and not attempts.whole(run.cfg):
+        unboxed = no_box and no_box >= _UNBOXED * (len(box) - cut)
+        if unboxed and not attempts.whole_texts(run.cfg):
             warn(
                 f"{run.path}: {no_box} of {len(box)} attempts have no box; try another"
                 " dataset.answer (number, choice, exact, regex) or dataset.boxes=or_math"
@@ -140,8 +141,8 @@ def _changes(run: Run, before: pa.Table, table: pa.Table) -> list[dict[str, Any]
     new = table.select([*KEY, "answer", "layer", "reason", "outcome"])
     new = new.rename_columns([*new.column_names[:-1], "to"])
     old = before.rename_columns([*KEY, "answer_before", "from"])
-    both = new.join(old, [*KEY], join_type="inner")
-    changed = both.filter(pc.not_equal(both["from"], both["to"]))
+    joined = new.join(old, [*KEY], join_type="inner")
+    changed = joined.filter(pc.not_equal(joined["from"], joined["to"]))
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     ordered = changed.sort_by([(name, "ascending") for name in KEY]).to_pylist()
     return [row | {"gold": golds[row["question_id"]]} for row in ordered]

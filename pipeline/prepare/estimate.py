@@ -364,7 +364,7 @@ def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
 
 
 def _how(cost: Cost) -> str:
-    """Say how the time was estimated; the arithmetic only with --verbose."""
+    """Return how the time was estimated, with the calculation if --verbose."""
     return cost.how if mode("verbose") else cost.how.partition(";")[0]
 
 

@@ -130,8 +130,8 @@ def context(cfg: ModelConfig) -> int:
 
     Raises UserError: neither `model.context` nor the model's config.json has it.
     """
-    own = getattr(read_config(cfg).get_text_config(), "max_position_embeddings", None)
-    limits = [int(limit) for limit in (cfg.context, own) if limit]
+    trained = getattr(read_config(cfg).get_text_config(), "max_position_embeddings", None)
+    limits = [int(limit) for limit in (cfg.context, trained) if limit]
     if not limits:
         raise UserError(f"{cfg.key}.context: {cfg.id} does not have it; set {cfg.key}.context=N")
     return min(limits)

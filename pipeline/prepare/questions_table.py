@@ -149,9 +149,9 @@ def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
 def _check_turns(cfg: RunConfig) -> None:
     """Raise UserError for prompts that a server of chat turns does not support."""
     if cfg.prompt.kind == "plain" or cfg.prompt.prefix:
-        which = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
+        setting = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
         raise UserError(
-            f"prompt.{which}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
+            f"prompt.{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
             " gets chat turns; set engine.api=completions if the server accepts token ids"
         )
 
@@ -254,7 +254,7 @@ def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: b
     texts = [options(old), options(new)]
     if chat:  # the prompt is JSON
         texts = [json.dumps(text, ensure_ascii=False)[1:-1] for text in texts]
-    before, found, after = prompt.rpartition(texts[0])
-    if not found:
+    before, match, after = prompt.rpartition(texts[0])
+    if not match:
         raise UserError(_NOT_FOUND.format(name))
     return before + texts[1] + after

@@ -1,7 +1,7 @@
 """Estimate a model's memory, and choose the engine settings that are "auto".
 
 These are the GPUs per replica, the number of replicas, and the sequences at once. Every choice is
-printed with its arithmetic. If a size is not known, nothing is guessed.
+printed with its calculation. If a size is not known, nothing is guessed.
 """
 
 import dataclasses
@@ -100,11 +100,11 @@ class EngineMemory:
         limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
         # A running attempt holds half of its tokens on average, and long ones run longer:
         # E[L²] / 2E[L], which is a third of the limit if lengths are uniform up to it.
-        held, self.basis = limit / 3, "a third of the longest completion"
+        used, self.basis = limit / 3, "a third of the longest completion"
         if len(lengths) >= _SAMPLE:
-            held = _MARGIN * sum(tokens * tokens for tokens in lengths) / max(1, sum(lengths)) / 2
+            used = _MARGIN * sum(tokens * tokens for tokens in lengths) / max(1, sum(lengths)) / 2
             self.basis = f"{_MARGIN} times what {len(lengths):,} attempts held while they ran"
-        self.tokens = round(prompts + held)
+        self.tokens = round(prompts + used)
         self.attempt = cache_bytes(cfg.model, self.tokens)
         self.longest = cache_bytes(cfg.model, round(prompts + limit))
 

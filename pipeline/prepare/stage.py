@@ -161,12 +161,12 @@ def _save_table(run: Run, built: Built) -> None:
         try:
             earlier = parquet.whole(path, QUESTIONS)
         except parquet.DAMAGE:
-            warn(f"{path}: unreadable, made again; its prompt log-probs are pending")
+            warn(f"{path}: unreadable, so it is rebuilt; its prompt log-probs are pending")
     same = earlier.drop_columns(key).equals(built.table.drop_columns(key))
     if same and origin.metadata(path).get(MADE_FROM) == made_from:
         return  # a worker may be adding log-probs
-    known = earlier["question_id"].combine_chunks()
-    logprobs = earlier[key].take(pc.index_in(built.table["question_id"], value_set=known))
+    prepared_ids = earlier["question_id"].combine_chunks()
+    logprobs = earlier[key].take(pc.index_in(built.table["question_id"], value_set=prepared_ids))
     index = QUESTIONS.get_field_index(key)
     table = built.table.set_column(index, QUESTIONS.field(key), logprobs)
     parquet.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))

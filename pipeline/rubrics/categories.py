@@ -162,16 +162,16 @@ def scored(run: Run) -> Scored:
     table, names = signals.read(run), ("is_correct", "c", "repeated_pattern")
     graded, verified, ended = (table[name].is_valid().to_numpy() for name in names)
     graded &= table["trial"].to_numpy() < run.cfg.sampling.trials
-    kept = graded & ended
-    if (kept & verified).any():
-        kept &= verified
-    if not kept.any():
+    usable = graded & ended
+    if (usable & verified).any():
+        usable &= verified
+    if not usable.any():
         verb = "grade" if run.attempts.exists() or run.grades.exists() else "generate"
         reason = "no attempt has a grade and a finish_reason"
         raise UserError(f"{run.path}: {reason}; run `{PROGRAM} {verb}`")
-    if left_out := int((graded & ~kept).sum()):
+    if left_out := int((graded & ~usable).sum()):
         warn(f"{run.path}: {left_out} attempts have no verdict or finish_reason and are left out")
-    table = table.filter(pa.array(kept)).combine_chunks()
+    table = table.filter(pa.array(usable)).combine_chunks()
     available = {
         name.upper() if name in "abc" else name: table[name].to_numpy().astype(np.float64)
         for name in table.column_names[2:]
@@ -249,19 +249,20 @@ def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     return [f"{name} of {', '.join(models)} {_BY_GRADER}" for name in names if models]
 
 
-def _labels(of: Rubric, attempts: Scored, limits: Mapping[str, Any]) -> list[str]:
+def _labels(definition: Rubric, attempts: Scored, limits: Mapping[str, Any]) -> list[str]:
     """Return notes on the scores of a rubric."""
-    values, labels = attempts.signals, dependence([of], [attempts.run])
+    values, labels = attempts.signals, dependence([definition], [attempts.run])
     if "C" not in values:
         labels.insert(0, FALLBACK)
-    elif {"A_high", "B", "C"} <= of.names:
+    elif {"A_high", "B", "C"} <= definition.names:
         a = values["A"]
         low = (a < HIGH_A) & (a > np.maximum(values["B"], values["C"]))
         share = f"{int(low.sum())} of {a.size} attempts ({low.mean():.2%})"
         text = f"A is the largest but under {HIGH_A} in {share}"
-        labels.insert(0, f"{of.name}: {text}; there the larger of B and C decides")
+        labels.insert(0, f"{definition.name}: {text}; there the larger of B and C decides")
     alone = limits["scope"] == "model" and not limits["frozen"]
-    return [_ALONE, *labels] if alone and rubric.needed(of.names) & {*THRESHOLDS} else labels
+    needed = alone and rubric.needed(definition.names) & {*THRESHOLDS}
+    return [_ALONE, *labels] if needed else labels
 
 
 def save(run: Run, name: str, rows: pa.Table, record: Mapping[str, Any]) -> None:
@@ -348,8 +349,7 @@ def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary
     """
     uniform = settings.prior == "uniform"
     known = scoring.Counts(counted if uniform else counted[counted.any(axis=1)])
-    prior = scoring.score_prior(known, weights, settings.prior)
-    return scoring.score_ci(known, weights, settings.confidence, settings.prior), prior
+    return scoring.score_and_prior(known, weights, settings.confidence, settings.prior)
 
 
 def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:

@@ -168,17 +168,17 @@ def variables(signals: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str
     Variables that need a missing signal, or a threshold that is None, are left out. But without C
     `invalid` is repeated_pattern, and a threshold that only invalid attempts need is NaN.
     """
-    known: dict[str, Any] = {n: np.asarray(signals[n], np.float64) for n in SIGNALS if n in signals}
-    for name in known.keys() & {"prompt_bpt", "completion_bpt"}:
-        known[name] = np.where(np.isnan(known[name]), np.inf, known[name])
+    data: dict[str, Any] = {n: np.asarray(signals[n], np.float64) for n in SIGNALS if n in signals}
+    for name in data.keys() & {"prompt_bpt", "completion_bpt"}:
+        data[name] = np.where(np.isnan(data[name]), np.inf, data[name])
     for name in ("invalid", "correct", "wrong"):
-        known[name] = VARIABLES[name].evaluate({"C": 0.0} | known)
+        data[name] = VARIABLES[name].evaluate({"C": 0.0} | data)
     for name, (signal, _, group) in THRESHOLDS.items():
         if (limit := limits.get(name)) is not None:
-            known[name] = float(limit)
-        elif signal in known and not (known.get(group, True) & ~known["invalid"]).any():
-            known[name] = np.nan
-    return {n: c.evaluate(known) for n, c in VARIABLES.items() if c.names <= known.keys()} | known
+            data[name] = float(limit)
+        elif signal in data and not (data.get(group, True) & ~data["invalid"]).any():
+            data[name] = np.nan
+    return {n: c.evaluate(data) for n, c in VARIABLES.items() if c.names <= data.keys()} | data
 
 
 _printable = must("printable text", str.isprintable)

@@ -79,7 +79,7 @@ def read(run: Run) -> pa.Table:
     ids = rowkeys.question_ids(run)
     measured, pending = SIGNALS_TABLE.read(run, OF_ATTEMPTS, {})
     if pending:
-        text = f"signals of {pending} attempts are not made yet; run `{PROGRAM} categorize`"
+        text = f"signals of {pending} attempts are pending; run `{PROGRAM} categorize`"
         if not measured.num_rows:
             raise UserError(f"{run.path}: {text}")
         warn(f"{run.path}: {text}; they do not count until then")
@@ -87,7 +87,7 @@ def read(run: Run) -> pa.Table:
     of_measured, of_grades = rowkeys.encode(measured, ids), rowkeys.encode(grades, ids)
     keys = np.sort(of_measured if measured.num_rows else of_grades)
     keys = keys[keys >= 0]
-    own = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
+    values = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
     grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
@@ -104,14 +104,14 @@ def read(run: Run) -> pa.Table:
     lists = pa.array([q["prompt_logprobs"] for q in run.questions], pa.list_(pa.float32()))
     of_prompts = bits_per_token(lists, skip_first=True)
     columns = {
-        **own,
+        **values,
         **verdict,
         "question_id": ids.take(pa.array(keys >> 32)),
         "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
         "has_box": grade["has_box"],
         "is_correct": pc.equal(grade["outcome"], "correct"),
         "prompt_bpt": pc.coalesce(_nullable(of_prompts[keys >> 32]), prompts),
-        "completion_bpt": pc.coalesce(own["completion_bpt"], completions),
+        "completion_bpt": pc.coalesce(values["completion_bpt"], completions),
     }
     return pa.table(columns, schema=SIGNALS)
 

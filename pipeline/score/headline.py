@@ -23,8 +23,7 @@ def headline(matrix: Any, settings: CapsConfig) -> Parts:
     """
     prior = settings.prior
     begun = matrix if prior == "uniform" else matrix[np.ma.count(matrix, axis=1) > 0]
-    found = scoring.score_ci(begun, None, settings.confidence, prior)
-    known = scoring.score_prior(begun, None, prior)
+    found, known = scoring.score_and_prior(begun, None, settings.confidence, prior)
     return {"metric": "avg" if known == "none" else "bayes", "prior": known, **found._asdict()}
 
 

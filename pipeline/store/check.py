@@ -84,7 +84,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def faults_of(path: Path) -> list[str]:
-    """Return what is wrong with a file; nothing if it is gone by now."""
+    """Return what is wrong with a file; nothing if it no longer exists."""
     try:
         untrusted.check(path)
         with untrusted.memory_limit(path.stat().st_size):
@@ -102,11 +102,11 @@ def faults_of(path: Path) -> list[str]:
                 run = Run(load_folder(path.parent, []))
                 runfolder.check_same(run, runfolder.identity(run.cfg))
                 if "\nrun_dir:" not in path.read_text(encoding="utf-8"):  # half of it is YAML, too
-                    return ["cut off: run_dir, its last key, is not there"]
+                    return ["truncated: run_dir, its last key, is missing"]
             return []
     except _ERRORS as error:
-        gone = isinstance(error, FileNotFoundError) and not path.is_symlink()
-        return [] if gone else [one_line(error)]
+        deleted = isinstance(error, FileNotFoundError) and not path.is_symlink()
+        return [] if deleted else [one_line(error)]
 
 
 def _table(path: Path) -> list[str]:

@@ -153,12 +153,12 @@ def _inputs_now(run: Run) -> Inputs | None:
         return None
     stored = verdicts_made_of(run)
     request = _request(run.cfg.verifier, stored)
-    own = {"asked": request, "template": stored.get("template")}
+    prompt_inputs = {"asked": request, "template": stored.get("template")}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # the file may be elsewhere
         path = template_file(request["prompt"]).resolve()
         if path.is_file() and path.stat().st_size <= _MOST:
-            own["template"] = short_hash(path.read_text("utf-8").rstrip("\n"))
-    return stored | verdict_inputs(run, "grades" in stored) | own
+            prompt_inputs["template"] = short_hash(path.read_text("utf-8").rstrip("\n"))
+    return stored | verdict_inputs(run, "grades" in stored) | prompt_inputs
 
 
 def judge_settings(run: Run) -> dict[str, Any] | None:

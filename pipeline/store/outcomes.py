@@ -44,12 +44,12 @@ class Outcomes(NamedTuple):
         """Return how many outcomes each grader decided; empty without a verifier."""
         if self.judged is None:
             return {}
-        judged, right, known = self.judged, self.codes == CORRECT, self.codes != PENDING
-        kinds = {"rule": ~judged & known, "verifier": judged & known}
+        judged, right, decided = self.judged, self.codes == CORRECT, self.codes != PENDING
+        kinds = {"rule": ~judged & decided, "verifier": judged & decided}
         kinds["accepted"] = right & (self.ruled != CORRECT)  # by the verifier, not by the rules
-        kinds["rejected"] = judged & known & ~right & (self.ruled == CORRECT)
-        kinds["pending"] = judged & ~known
-        return {kind: int(which.sum()) for kind, which in kinds.items()}
+        kinds["rejected"] = judged & decided & ~right & (self.ruled == CORRECT)
+        kinds["pending"] = judged & ~decided
+        return {kind: int(mask.sum()) for kind, mask in kinds.items()}
 
     def positions(self) -> dict[str, int]:
         """Return the index of each question by its hash, numbered if that occurs again.
@@ -168,8 +168,8 @@ def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
     limited = pc.equal(reasons, "length").fill_null(False)
     tokens = rowkeys.placed(table, ids, n.astype(np.int64), shape, -1)
     cut, unknown = (
-        rowkeys.placed(table, ids, which.to_numpy(), shape, False)
-        for which in (limited, reasons.is_null())
+        rowkeys.placed(table, ids, mask.to_numpy(), shape, False)
+        for mask in (limited, reasons.is_null())
     )
     full = tokens >= limits[:, None]
     cut |= unknown & full

@@ -112,7 +112,7 @@ def as_presented(cfg: RunConfig, row: Mapping[str, Any], trial: int) -> dict[str
 
 
 def presented_letter(presented: Mapping[str, Any], answer: str) -> str:
-    """Return the letter of an option in a trial's order; anything but a letter stays."""
+    """Return the letter of an option in a trial's order; anything but a letter is unchanged."""
     order = presented.get("order", ())
     letters = LETTERS[: len(order)]
     return LETTERS[order.index(letters.index(answer))] if answer and answer in letters else answer
@@ -281,7 +281,7 @@ def part_suffix(run: Run) -> str:
 
 
 def was_raised(run: Run) -> bool:
-    """Return whether the manifest says that the cap was raised."""
+    """Return whether the manifest records a raised cap."""
     try:
         return RAISED in read_manifest(run)
     except UserError:  # attempts can be read without a manifest

@@ -114,7 +114,7 @@ def record(path: Path, quiet: bool = False) -> dict[str, Any]:
 
 
 def is_imported(path: Path) -> bool:
-    """Return whether the rows of a derived file were imported, and cannot be made again."""
+    """Return whether the rows of a derived file were imported, so they cannot be recomputed."""
     return record(path, quiet=True).get("inputs") == IMPORTED
 
 
@@ -171,7 +171,7 @@ class Derived:
     def made(self, folder: Path, stem: str, names: Sequence[str]) -> tuple[pa.Table, str]:
         """Read the rows of a stem, whatever they were made from; return them and their damage.
 
-        A damaged file is set aside, to be made again, unless its rows were imported.
+        A damaged file is set aside, to be recomputed, unless its rows were imported.
         """
         path, damage, columns = self.path(folder, stem), parquet.Damage(), self._columns(names)
         table = pa.Table.from_batches(parquet.read(path, columns, columns.names, damage), columns)
@@ -201,8 +201,8 @@ class Derived:
         unique, first = np.unique(keys, return_index=True)
         first = first[unique >= 0]
         index = np.cumsum(has_row) - 1  # of each key's row in `tables`, if it has one
-        taken = pa.array(np.sort(index[first[has_row[first]]]))
-        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(taken)
+        rows_taken = pa.array(np.sort(index[first[has_row[first]]]))
+        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(rows_taken)
         return Rows(table, int(np.count_nonzero(~has_row[first])))
 
     def _pieces(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Iterator[_Piece]:

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.base.console import percent, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, records, values, where
-from bayes_at_n.pipeline.training.forms import place
+from bayes_at_n.pipeline.training.forms import protocol_columns
 from bayes_at_n.pipeline.training.protocols import AVERAGE, passes
 from bayes_at_n.pipeline.training.tracks import Track, common_steps
 from bayes_at_n.scoring.metrics.passk_variance import (
@@ -176,7 +176,7 @@ def variances(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Table:
     methods = {"delta": "delta method", "plug_in": "plug-in", "posterior": "posterior"}
     ratios = {"delta_ratio": "delta method", "posterior_ratio": "posterior"}
     heads = [
-        *place(rows),
+        *protocol_columns(rows),
         *columns(align="left", which="checkpoint", name="name"),
         *columns(n="trials"),
         *columns("{:.3g}", methods, group="variance"),

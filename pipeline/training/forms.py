@@ -32,7 +32,7 @@ _TAU_B = Column("tau_b", "τ_b", r"$\tau_b$", _THREE)
 _KEYS = columns(wide=True, window="window", metric="metric")
 
 
-def place(rows: Rows) -> list[Column]:
+def protocol_columns(rows: Rows) -> list[Column]:
     """Return the columns that name a row's protocol."""
     protocol = columns(align="left", protocol="protocol")
     return [*names(rows, training="training", dataset="data set"), *protocol]
@@ -48,7 +48,7 @@ def curve(rows: Rows, cfg: TrajectoryConfig) -> Table:
     """Tabulate the score of every protocol at every step."""
     level = percent(cfg.confidence)
     heads = [
-        *place(rows),
+        *protocol_columns(rows),
         *columns(step="step"),
         *columns(align="left", name="checkpoint"),
         *columns("{:.3f}", value="score", sigma="σ", low="low", high="high"),
@@ -72,7 +72,7 @@ def stability(rows: Rows, cfg: TrajectoryConfig, steps: str | None = None) -> Ta
     """Tabulate how steady each protocol is, over `steps`, ALL or COMMON; None: both."""
     rows = rows if steps is None else where(rows, steps=steps)
     heads = [
-        *place(rows),
+        *protocol_columns(rows),
         *columns(align="left", wide=steps is not None, steps="steps"),
         *columns(wide=not varies(rows, "n"), n="points"),
         *columns(_THREE, tau="τ"),
@@ -116,7 +116,7 @@ def _stability_notes(rows: Rows, cfg: TrajectoryConfig) -> list[str]:
 def samples(rows: Rows, cfg: TrajectoryConfig) -> Table:
     """Tabulate stability and cost by number of trials."""
     heads = [
-        *place(rows),
+        *protocol_columns(rows),
         *columns(n="n"),
         *columns(_THREE, group="own", tau="τ"),
         *columns(_THREE, wide=True, tau_b="own τ_b", down="own down", flat="own flat"),
@@ -149,20 +149,20 @@ def compared(kind: str, rows: Rows, cfg: TrajectoryConfig) -> Table:
     Both on the same draws.
     """
     if kind == "pairs":
-        title, of = "Bayes@n against Pass@k and others, the same samples", "Bayes@n"
+        title, subject = "Bayes@n against Pass@k and others, the same samples", "Bayes@n"
         other, ends = "the other metric", list[str]()
     else:
-        title, of = "merged against single, the same number of samples", "merged"
+        title, subject = "merged against single, the same number of samples", "merged"
         other, ends = "single checkpoints, over the steps that all windows share", ["low", "high"]
-    heads = [*place(rows), *columns(n="n")]
+    heads = [*protocol_columns(rows), *columns(n="n")]
     for end, tau in (("", "τ"), ("_b", "τ_b")):
         shares = {f"{key}{end}": key for key in ("above", "equal", "below")}
         gains = {f"difference{end}": "gain"} | {f"{key}{end}": key for key in ends}
-        heads += columns(_THREE, shares, group=f"{tau} of {of}")
-        heads += columns("{:+.3f}", gains, group=f"{tau} of {of}")
+        heads += columns(_THREE, shares, group=f"{tau} of {subject}")
+        heads += columns("{:+.3f}", gains, group=f"{tau} of {subject}")
     notes = [
-        f"share of {cfg.replicates} replicates of n trials in which {of} has a τ above, equal to or"
-        f" below that of {other}, on the same draws; gain: the mean difference; τ_b: where both"
+        f"share of {cfg.replicates} replicates of n trials in which {subject} has a τ above, equal"
+        f" to or below that of {other}, on the same draws; gain: the mean difference; τ_b: if both"
         " have one"
     ]
     return Table(title, [*heads, *_KEYS], rows, notes)

@@ -54,7 +54,7 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
 
     Raises:
         UserError: the checkpoints cannot be averaged, or `out` cannot be made.
-        Interrupted: after SIGINT, SIGTERM or SIGUSR1; the message tells whether `out` is complete.
+        Interrupted: after SIGINT, SIGTERM or SIGUSR1; the message states if `out` is complete.
         OSError: the disk fails.
     """
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))

@@ -94,7 +94,7 @@ def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[s
 
 
 def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
-    """Fit T to human labels; return the fit and a line on it; None: the configured T stays."""
+    """Fit T to human labels; return the fit and a line on it; None: the configured T is kept."""
     if run.cfg.labels.file is None:
         return None, "needs labels=FILE"
     keys = _keys(outcomes.read(run, quiet=True).ruled)
@@ -160,23 +160,23 @@ def report(run: Run) -> None:
     if judge == "unmatched":  # a biased sample of attempts
         return
     # If the verifier decides outcomes, include its verdicts on answers that the rules cannot read.
-    shown = attempts.filter(attempts["outcome" if judge else "truth"].is_valid())
-    if not len(shown):
+    comparable = attempts.filter(attempts["outcome" if judge else "truth"].is_valid())
+    if not len(comparable):
         note("verify: no grades to compare the verdicts with; run `grade`")
         return
     temperature, fitted = run.cfg.verifier.temperature, None
     if run.cfg.verifier.fit_temperature:
         best, words = fit(run, attempts)
         if best is None:
-            warn(f"verifier.fit_temperature: {words}; the configured T stays")
+            warn(f"verifier.fit_temperature: {words}; the configured T is kept")
         else:
             note_alone(f"verify: {words}")
             temperature = best.temperature
             fitted = {"temperature": temperature, "stderr": best.stderr, "fitted": best.fitted}
-    correct = pc.equal(shown["outcome"], "correct").to_numpy()
-    both = agreement.agreement(correct, of_labels(shown).argmax(axis=1))
+    correct = pc.equal(comparable["outcome"], "correct").to_numpy()
+    both = agreement.agreement(correct, of_labels(comparable).argmax(axis=1))
     measures = _measured(attempts, temperature) or {}
-    _show(measures, both, len(attempts) - len(shown))
+    _show(measures, both, len(attempts) - len(comparable))
     if measures:
         measures |= {"fit": fitted, "truth": "the grader's outcomes"}
     measures |= {"agreement": both.table.tolist(), "kappa": both.cohen.kappa}
@@ -291,14 +291,14 @@ def _corrected(run: Run, codes: outcomes.Codes) -> dict[str, Any]:
             note(f"verify: labels: {missing} attempts have no decision of the {name}")
             continue
         pairs = [(labels == a, predicted[labeled] == b) for a in (1, 0) for b in (1, 0)]
-        kept, missed, accepted, rejected = (int((a & b).sum()) for a, b in pairs)
-        value, errors = float(weights @ predicted), {"missed": f"{missed} of {kept + missed}"}
+        hits, missed, accepted, rejected = (int((a & b).sum()) for a, b in pairs)
+        value, errors = float(weights @ predicted), {"missed": f"{missed} of {hits + missed}"}
         errors["accepted"] = f"{accepted} of {accepted + rejected}"
         rows.append({"who": name, "value": value, **errors})
         record[name] = {
             "value": value,
             "corrected": corrected(f"{name}, corrected", predicted),
-            "confusion": [[kept, missed], [accepted, rejected]],
+            "confusion": [[hits, missed], [accepted, rejected]],
         }
     record["labels_alone"] = corrected("labels alone", np.zeros(keys.size))
     heads = [*columns(align="left", who="score by"), *columns("{:.4f}", value="value")]

@@ -164,7 +164,7 @@ def judge(
                 intact()
                 path = plan.folder / f"{worker}-{number:05d}.parquet"
                 parquet.write_part(path, rows.cast(columns))
-            share.made(number, len(texts))
+            share.record(number, len(texts))
             written()
 
 
@@ -187,7 +187,7 @@ class _Share:
                 self.session.tick("waiting", self._left())
                 time.sleep(_IDLE_S)
 
-    def made(self, number: int, texts: int) -> None:
+    def record(self, number: int, texts: int) -> None:
         """Record that a batch is written."""
         self.claims.durable(number)
         self.session.add(0.0, attempts=texts)

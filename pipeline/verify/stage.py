@@ -55,8 +55,8 @@ def verify(run: Run) -> None:
     print_json({"run": run.path, "verifier": name, "calibration": measures, "labels": labels})
 
 
-def _verify(given: Run) -> None:
-    run, engine = given, given.cfg.engine.name
+def _verify(original: Run) -> None:
+    run, engine = original, original.cfg.engine.name
     sampled = runfolder.read_manifest(run).get("identity", {}).get("engine.name", engine)
     if sampled != engine:
         remedy = f"for the verifier set verifier.engine.name={engine}"
@@ -70,8 +70,8 @@ def _verify(given: Run) -> None:
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
     path, work = run.path, "attempts were verified"
-    held = lease.held(path / "verify.lease", "verifying", wait=True)
-    with held, guard.unmoved(path, work) as intact:
+    lock = lease.held(path / "verify.lease", "verifying", wait=True)
+    with lock, guard.unmoved(path, work) as intact:
         # Everything that decides verdicts, except texts of attempts and their log-probs.
         v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
@@ -86,7 +86,7 @@ def _verify(given: Run) -> None:
             if changed := next(filter(None, pending.values()), ""):
                 note(f"verify: earlier verdicts had other inputs ({changed})")
             attempts = _judged(run, made_by, template, intact)
-            runfolder.save_verifier(given)
+            runfolder.save_verifier(original)
             _derive(run, attempts, made_from, pending)
         else:
             note_alone("verify: nothing pending, all attempts have a verdict")
@@ -202,11 +202,11 @@ def check(run: Run, attempts: pa.Table) -> None:
     """Raise UserError if the attempts so far show a broken verifier."""
     v, logprobs = run.cfg.verifier, of_labels(attempts, "logprob_")
     bases = of_labels(attempts, "base_") if "base_a" in attempts.column_names else None
-    known, correct = attempts["truth"].is_valid().to_numpy(), pc.equal(attempts["truth"], 0)
-    truth, bases_known = correct.drop_null().to_numpy(), None if bases is None else bases[known]
+    labeled, correct = attempts["truth"].is_valid().to_numpy(), pc.equal(attempts["truth"], 0)
+    truth, bases_known = correct.drop_null().to_numpy(), None if bases is None else bases[labeled]
     limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
     problems = guards.check_verdicts(logprobs, bases, **limits)
-    problems = problems or guards.check_verdicts(logprobs[known], bases_known, truth, **limits)
+    problems = problems or guards.check_verdicts(logprobs[labeled], bases_known, truth, **limits)
     if problems:
         remedy = "check verifier.prompt, verifier.labels and chat template, or verifier=none"
         raise UserError(f"verifier.id={v.id}, prompt {v.prompt}: {'; '.join(problems)}; {remedy}")

@@ -84,9 +84,9 @@ class ActorReplica(Replica):
         for cfg in configs:
             Path(cfg.run_dir, token).unlink(missing_ok=True)
 
-    def kill(self, why: str) -> None:
+    def kill(self, reason: str) -> None:
         """End the actor; its engine's processes end with it."""
-        self.killed_because = why
+        self.killed_because = reason
         self.close()
 
     def close(self) -> None:

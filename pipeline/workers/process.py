@@ -89,9 +89,9 @@ class Process(Replica):
         if self.process is not None:
             self.process.send_signal(number)
 
-    def kill(self, why: str) -> None:
+    def kill(self, reason: str) -> None:
         """Kill the process; its engine's processes end with it."""
-        self.killed_because = why
+        self.killed_because = reason
         self.stop(signal.SIGKILL)
 
     def close(self) -> None:
@@ -108,16 +108,16 @@ class Process(Replica):
     def ending(self, status: int, error: str) -> str:
         """Describe how the process ended, with the end of its log."""
         if self.killed_because:
-            how = f"was killed: {self.killed_because}"
+            ending = f"was killed: {self.killed_because}"
         elif status < 0:
-            how = f"was killed by {signal.Signals(-status).name}"
-            how += " (out of memory?)" if -status == signal.SIGKILL else ""
+            ending = f"was killed by {signal.Signals(-status).name}"
+            ending += " (out of memory?)" if -status == signal.SIGKILL else ""
         elif status == HUNG:
-            how = "ended itself: its engine hung"
+            ending = "ended itself: its engine hung"
         else:
-            how = f"ended with status {status}" + (f": {error}" if error else "")
+            ending = f"ended with status {status}" + (f": {error}" if error else "")
         last = "".join(f"\n  | {line}" for line in self._log_lines()[-_LINES:])
-        return f"replica {self.number} {how}{last}" + (f"\n  ({self.log})" if last else "")
+        return f"replica {self.number} {ending}{last}" + (f"\n  ({self.log})" if last else "")
 
     def _log_lines(self) -> list[str]:
         """Return the last lines that the latest start printed."""

@@ -42,7 +42,7 @@ class Replica(abc.ABC):
         """Ask the worker to save finished attempts and end, as on signal `number`."""
 
     @abc.abstractmethod
-    def kill(self, why: str) -> None:
+    def kill(self, reason: str) -> None:
         """End the worker at once; its engine's processes end with it."""
 
     @abc.abstractmethod
@@ -60,10 +60,10 @@ class Replica(abc.ABC):
         self.slot = Slot(self.number, name)
         self.begin(self.slot)
 
-    def dismiss(self, why: str) -> None:
+    def dismiss(self, reason: str) -> None:
         """Kill the worker for good."""
         self.dismissed = True
-        self.kill(why)
+        self.kill(reason)
 
     @property
     def loaded(self) -> bool:

@@ -85,10 +85,10 @@ def costs(cfg: RunConfig) -> dict[str, Cost]:
 
 def account(cfg: RunConfig, so_far: Spent) -> dict[str, dict[str, Any]]:
     """Return limit and spending of each budget that is set, by key; `until` has a limit only."""
-    taken = {key: cost(*so_far[:2]) for key, cost in costs(cfg).items()}
-    taken["gpu_hours"] = so_far.device_s / 3600
+    used = {key: cost(*so_far[:2]) for key, cost in costs(cfg).items()}
+    used["gpu_hours"] = so_far.device_s / 3600
     return {
-        key: {"limit": limit} | ({"spent": taken[key]} if key in taken else {})
+        key: {"limit": limit} | ({"spent": used[key]} if key in used else {})
         for key, limit in cfg.budget.given.items()
     }
 

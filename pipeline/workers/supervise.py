@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.workers.session import COUNTS, in_words
 
 MOST_FRUITLESS = 3  # starts of a replica in a row without an attempt: it is given up
 STOP_S = 60.0  # for sealing finished attempts, which are in journals already
-PLACED_S = 60.0  # after which the user is told what each worker waits for
+PLACED_S = 60.0  # wait before a hint about what workers wait for
 POLL_S = 0.5
 
 
@@ -115,7 +115,7 @@ class _Supervisor:
         return 0 if over else left
 
     def conclude(self, left: int) -> None:
-        """Warn of replicas that were given up. Raises UserError: attempts are left to nobody."""
+        """Warn of replicas that were given up. Raises UserError: attempts have no worker left."""
         failures = [replica.failed for replica in self.replicas if replica.failed]
         summary = f"{len(failures)} of {len(self.replicas)} replicas were given up"
         reasons = list(dict.fromkeys(failures))
@@ -183,8 +183,8 @@ class _Supervisor:
     def _ended(self, replica: Replica, status: int, error: str) -> None:
         """Start a replica again, unless that was fruitless or the user must act first."""
         replica.slot = None
-        made = any(record.get("attempts") for record in replica.records)
-        replica.fruitless = 0 if made else replica.fruitless + 1
+        progressed = any(record.get("attempts") for record in replica.records)
+        replica.fruitless = 0 if progressed else replica.fruitless + 1
         done = all(record.get("state") == "done" for record in replica.records)
         if not status or replica.dismissed or (done and status < 0):  # killed while it shut down
             return

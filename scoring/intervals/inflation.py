@@ -120,19 +120,19 @@ def shared_luck(R: Outcomes) -> SharedLuck:
     (0.28, True)
     """
     outcomes = with_masks(R)
-    models, count, found = inflation(outcomes), len(outcomes), list[tuple[Any, ...]]()
+    models, count, pairs = inflation(outcomes), len(outcomes), list[tuple[int, int, Inflation]]()
     for a in range(count - 1):
         rest = outcomes[a + 1 :]
         of_rest = inflation(rest, outcomes[[a] * len(rest)])
         b = int(np.argmin(of_rest.p))
-        found.append((float(of_rest.p[b]), (a, a + 1 + b), (float(x[b]) for x in of_rest)))
+        pairs.append((a, a + 1 + b, Inflation(*(float(x[b]) for x in of_rest))))
     half = -np.log(np.maximum(models.p, 1e-300)).sum()  # of Fisher's chi-square
     together = float(scipy.special.gammaincc(count, half))
-    if not found:
+    if not pairs:
         return SharedLuck(together, models, None, None)
-    least, pair, of_pair = min(found, key=lambda one: one[0])
-    p = min(1.0, 2 * min(together, least * count * (count - 1) / 2))
-    return SharedLuck(p, models, pair, Inflation(*of_pair))
+    first, second, of_pair = min(pairs, key=lambda one: one[2].p)
+    p = min(1.0, 2 * min(together, of_pair.p * count * (count - 1) / 2))
+    return SharedLuck(p, models, (first, second), of_pair)
 
 
 def _numbers(R: Outcomes) -> Any:

@@ -25,6 +25,7 @@ from bayes_at_n.scoring.numerics.results import (
     Summary,
     observed_means,
     posterior_moments,
+    question_sigma,
     result,
     sample_sigma,
     within,
@@ -75,8 +76,7 @@ def uncertainty(R: Outcomes, w: Weights = None, clusters: Clusters = None) -> Un
     counts, weights = weighted_counts(R, w)
     average, sigma = avg(Counts(counts), weights)
     clustered = question_stderr(Counts(counts), weights, clusters)
-    within = _variance_of_means(counts, weights)
-    trials = np.sqrt(within.sum(axis=-1)) / within.shape[-1]
+    trials = question_sigma(_variance_of_means(counts, weights))
     questions = np.sqrt(np.maximum(clustered**2 - trials**2, 0.0))
     total = np.maximum(clustered, trials)
     return Uncertainty(*map(result, (average, sigma, trials, questions, clustered, total)))
@@ -164,7 +164,7 @@ def next_attempts(
     means = [observed_means(*of) for of in counts]
     gaps = means[0] if other is None else means[0] - means[1]
     M, models = gaps.shape[-1], len(counts)
-    each = np.array([_variance_of_means(*of).sum() / M**2 for of in counts])
+    each = np.array([question_sigma(_variance_of_means(*of)) ** 2 for of in counts])
     now, more = np.array([of.sum() / M for of, _ in counts]), attempts / models / M
     V, later = each.sum(), (each * now / (now + more)).sum()
     total = max(float(sample_sigma(gaps, clusters)[0]) ** 2, V)

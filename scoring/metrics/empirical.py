@@ -35,7 +35,6 @@ from bayes_at_n.scoring.numerics.inputs import (
     Ints,
     Outcomes,
     Weights,
-    check_weights,
     outcome_counts,
     weighted_counts,
 )
@@ -126,11 +125,7 @@ def score_ci(
     >>> [round(x, 4) for x in score_ci([[1]] * 29 + [[0]])]
     [0.9667, 0.1291, 0.7136, 1.0]
     """
-    if prior == "uniform":
-        weights = check_weights(w)
-        return bayes_ci(R, w, None, confidence, (float(weights.min()), float(weights.max())))
-    known, *models = _scored(R, w, confidence)
-    return Summary(*(result(np.where(known, *pair)) for pair in zip(*models, strict=True)))
+    return score_and_prior(R, w, confidence, prior)[0]
 
 
 def score_prior(R: Outcomes, w: Weights = None, prior: str = "estimated") -> Any:
@@ -147,26 +142,36 @@ def score_prior(R: Outcomes, w: Weights = None, prior: str = "estimated") -> Any
     >>> score_prior([[1, 0], [0, 1], [1, 0]]), score_prior([[1, 0], [0, 1], [1, 1]])
     ('estimated', 'none')
     """
-    if prior == "uniform":
-        shape = weighted_counts(R, w)[0].shape[:-2]
-        return np.full(shape, prior) if shape else prior
-    found = np.where(_scored(R, w, 0.95)[0], "estimated", "none")
-    return found if found.ndim else str(found)
+    return score_and_prior(R, w, prior=prior)[1]
 
 
-def _scored(R: Outcomes, w: Weights, confidence: float) -> tuple[Any, Summary, Summary]:
-    """Return whether the prior can be estimated, and the scores with it and without it."""
+def score_and_prior(
+    R: Outcomes, w: Weights = None, confidence: float = 0.95, prior: str = "estimated"
+) -> tuple[Summary, Any]:
+    """Compute :func:`score_ci` and :func:`score_prior` by one fit; arguments and errors are theirs.
+
+    >>> score_and_prior([[1, 0, 1, 1]])[1], score_and_prior([[1], [0]], prior="uniform")[0].value
+    ('none', 0.5)
+    """
     counts, weights = weighted_counts(R, w)
-    least, most = float(weights.min()), float(weights.max())
-    plain = avg_ci(Counts(counts), weights, confidence, (least, most))
+    of, stack = Counts(counts), counts.shape[:-2]
+    bounds = least, most = float(weights.min()), float(weights.max())
+    if prior == "uniform":
+        named = np.full(stack, prior) if stack else prior
+        return bayes_ci(of, weights, None, confidence, bounds), named
+    score = avg_ci(of, weights, confidence, bounds)
     lowest = np.where(counts > 0, weights, most).min(axis=-1)
     highest = np.where(counts > 0, weights, least).max(axis=-1)
-    mixed = (lowest < highest).sum(axis=-1) >= LEAST_MIXED
-    if not mixed.any():
-        return mixed, plain, plain
-    fitted = empirical_bayes_ci(Counts(counts), weights, confidence)
-    pull = np.abs(np.asarray(fitted.value) - plain.value)
-    return mixed & (pull <= LARGEST_PULL * plain.sigma), fitted, plain
+    known = (lowest < highest).sum(axis=-1) >= LEAST_MIXED
+    if known.any():
+        fitted = empirical_bayes_ci(of, weights, confidence)
+        pull = np.abs(np.asarray(fitted.value) - score.value)
+        known = known & (pull <= LARGEST_PULL * score.sigma)
+        score = Summary(
+            *(result(np.where(known, *pair)) for pair in zip(fitted, score, strict=True))
+        )
+    found = np.where(known, "estimated", "none")
+    return score, found if stack else str(found)
 
 
 def fit_prior(R: Outcomes, categories: int = 2) -> Prior:

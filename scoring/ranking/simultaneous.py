@@ -21,7 +21,7 @@ from bayes_at_n.scoring.ranking.compare import pairwise_z
 
 _NORMAL = np.linspace(-9.0, 9.0, 361)  # a normal has 1e-19 of its mass beyond
 _DENSITY = np.exp(-(_NORMAL**2) / 2) * (_NORMAL[1] - _NORMAL[0]) / np.sqrt(2 * np.pi)
-_SHARED = np.linspace(0.0, 1.0, 65)[:-1]  # correlations, between which limits are interpolated
+_SHARED = np.linspace(0.0, 0.5, 33)  # correlations, between which limits are interpolated
 _ANGLES, _ANGLE_WEIGHTS = np.polynomial.legendre.leggauss(24)  # of tau, on (-1, 1)
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)  # of the mean of all models
 _STEPS = 160  # of sums over a score

@@ -32,6 +32,7 @@ from bayes_at_n.scoring.numerics.checks import (
     finite_array,
 )
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.sequential import wealth
 
 STEPS: Floats = np.array([0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 10.0])  # of half the width, to bet on
 WEIGHTS: Floats = np.array([2, 4, 6, 4, 2, 1, 1]) / 20
@@ -156,22 +157,12 @@ class BankSequence:
         if self.asked == total:
             self._low = self._high = self.estimate
             return
-        low = max(self._low, self._refuted(self._up, 1.0))
-        high = min(self._high, -self._refuted(self._down, -1.0))
+        bets = WEIGHTS, self._slope, self._needed
+        low = max(self._low, float(wealth.bound(self._up, *bets, 0.0, 1.0)))
+        high = min(self._high, -float(wealth.bound(self._down, *bets, -1.0, 0.0)))
         if low <= high:  # else something rarer than the error has happened: the old one stays
             self._low, self._high = low, high
         self._fit()
-
-    def _refuted(self, gained: Floats, sign: float) -> float:
-        """Find the largest score that wealth has refuted; of the other side its negative."""
-        left, right = (0.0, 1.0) if sign > 0 else (-1.0, 0.0)
-        for _ in range(40):
-            middle = (left + right) / 2
-            logs = gained - self._slope * middle
-            most = logs.max()
-            beyond = most + np.log(WEIGHTS @ np.exp(logs - most)) >= self._needed
-            left, right = (middle, right) if beyond else (left, middle)
-        return left
 
     def _fit(self) -> None:
         """Predict outcomes and their noise from what was asked, and choose weights of draws."""

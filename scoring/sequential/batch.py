@@ -127,13 +127,12 @@ class Batch:
 
     def _claim(self) -> None:
         """Claims that wealth has earned; what was claimed once stays."""
+        needed = float(np.log(self.needed.better))
         if self.rivals:
-            needed = float(np.log(self.needed.better))
             gone = wealth.reached(self.leaving, self.rival_weights, None, 0.0, needed)
             # Everybody gone is a contradiction, so some of that is wrong: all stay.
             self.out |= gone & (~self.out & ~gone).any(axis=-1, keepdims=True)
         else:
-            needed = float(np.log(self.needed.better))
             self.wins |= wealth.reached(self.pairs, self.weights, None, 0.0, needed)
         # A - B > -tie
         needed = float(np.log(self.needed.tied))

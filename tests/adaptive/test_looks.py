@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.report import panels
 from bayes_at_n.pipeline.status import watch
-from bayes_at_n.pipeline.status.watch import Above
+from bayes_at_n.pipeline.status.watch import Header
 from bayes_at_n.pipeline.store import find, parquet
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -106,7 +106,7 @@ def test_looks_at_outcomes_that_changed_are_stale(tmp_path: Path, capsys: Capsys
 
 def test_no_line_above_the_runs_is_cut() -> None:
     screen = Console(file=io.StringIO(), width=30, soft_wrap=True)  # as a live display prints
-    screen.print(watch._drawn([], Above(Text("word " * 20), {}, False)))
+    screen.print(watch._render([], Header(Text("word " * 20), {}, False)))
     assert screen.file.getvalue().count("word") == 20  # type: ignore[attr-defined]
     assert max(map(len, screen.file.getvalue().splitlines())) <= 30  # type: ignore[attr-defined]
 

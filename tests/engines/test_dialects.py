@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import SamplingConfig
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.engines.client import Client, Retryable
-from bayes_at_n.pipeline.engines.dialects import DIALECTS, Answer, SampleRequest
+from bayes_at_n.pipeline.engines.dialects import DIALECTS, Response, SampleRequest
 from bayes_at_n.pipeline.engines.openai import RepetitionGuard
 from bayes_at_n.pipeline.engines.probe import mean_difference, missing, remarks
 from bayes_at_n.pipeline.engines.served import Model
@@ -26,7 +26,7 @@ CHAT = SampleRequest([{"role": "user", "content": "1+1?"}], 100, 1234, SAMPLING,
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
-def read(dialect: str, data: Any) -> Answer:
+def read(dialect: str, data: Any) -> Response:
     return DIALECTS[dialect].read(json.dumps(data).encode())
 
 
@@ -120,7 +120,7 @@ def test_chat_turns_that_a_server_cuts() -> None:
     model = Model(Client(served().engine), Facts("chat", "m"), {})
 
     def miscounts(count: int) -> str:
-        return model._miscounts(CHAT, Answer("x", "stop", prompt_tokens=count), False)
+        return model._miscounts(CHAT, Response("x", "stop", prompt_tokens=count), False)
 
     assert miscounts(40) == miscounts(39) == miscounts(41) == ""  # a template may hold the date
     assert miscounts(20) == "to 20 prompt tokens instead of 41"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import Capsys, run_of
 from scipy.special import ndtr, ndtri
-from scipy.stats import chi2
+from scipy.stats import chi2, combine_pvalues
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.compare import cohort, comparison
@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring import INFLATION_LEVEL, Counts, inflation
+from bayes_at_n.scoring import INFLATION_LEVEL, Counts, inflation, shared_luck
 
 
 def test_mean_and_variance_over_all_permutations_are_exact() -> None:
@@ -43,6 +43,24 @@ def test_mean_and_variance_over_all_permutations_are_exact() -> None:
     nu = 3 / (1 + np.maximum(excess, 0) / 2)
     np.testing.assert_allclose(found.low, nu * low / chi2.ppf(0.975, nu))
     np.testing.assert_allclose(found.high, nu * high / chi2.ppf(0.025, nu))
+
+
+def test_shared_luck_is_of_all_models_together_and_of_the_pair_of_least_p() -> None:
+    rng = np.random.default_rng(3)
+    own, common = rng.random((4, 30, 40)), rng.random((1, 40))
+    R = np.stack([own[0] + common, own[1] + 0.5, own[2] + 1 - common, own[3] + 0.5]) < 1
+    found, alone = shared_luck(R), [inflation(of) for of in R]
+    np.testing.assert_allclose(found.models, np.transpose(alone))
+    pairs = {(a, b): inflation(R[a], R[b]) for a, b in itertools.combinations(range(4), 2)}
+    assert found.pair == (0, 2) == min(pairs, key=lambda pair: pairs[pair].p)
+    assert found.of_pair == pytest.approx(pairs[0, 2])
+    for of in (R, R[[1, 3, 1]], R[[1, 3]]):
+        least = min(inflation(a, b).p for a, b in itertools.combinations(of, 2))
+        together = combine_pvalues([inflation(a).p for a in of]).pvalue
+        count = len(of) * (len(of) - 1) / 2
+        assert shared_luck(of).p == pytest.approx(min(1, 2 * min(together, count * least)))
+    one = shared_luck(R[1:2])
+    assert one[:1] + one[2:] == (pytest.approx(alone[1].p), None, None)
 
 
 def luck(p: Any, rho: float, shape: tuple[int, int], rng: np.random.Generator) -> tuple[Any, float]:
