@@ -72,9 +72,10 @@ attempts take a few values only.
 WHY = {
     "score where trials share luck: holds, or is warned of": "a few trials cannot show that"
     " they share luck, which is why `settle` samples with independent seeds",
-    "inflation of a score": "of a handful of questions, or of two trials, little is known: no"
-    " decision rests on the interval, but on the p-value of independence",
-    "pass@8": "the rates of a handful of questions are estimates themselves",
+    "inflation of a score": "luck at easy or hard questions is rare and large, and few trials may"
+    " not have seen it: decisions rest on the p-value of independence, not on the interval",
+    "pass@2": "one question that varies is one binomial",
+    "pass@8": "one question that varies is one binomial",
 }
 PROBABILITIES = """## Probabilities
 

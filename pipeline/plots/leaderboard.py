@@ -193,7 +193,7 @@ def rank_trajectories(
     if converged is not None:
         when = "stops changing at" if converged > trials[0] else "is the same from"
         finding = f"This sample's order of models {when} n = {converged} of {trials[-1]:g}"
-        finding += "; other samples may differ"
+        finding += "; another's may differ"
     figure, axes, looks = _rank_axes(names, values, finding, title)
     for i, (row, look) in enumerate(zip(values, looks, strict=True)):
         marks = style.every(len(trials), i, 6)

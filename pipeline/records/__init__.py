@@ -1,8 +1,8 @@
-"""Records of others, in and out: `import`, `export`, and trackers of experiments.
+"""Import and export of other programs' records, and experiment trackers.
 
-importing     the verb `import`: leads through `formats`, `plan` and `runs`
-columns       what a record may hold, under which names, and every check of a value
-lm_eval, ...  a format each: what reads it, and what writes it
-exporting     the verb `export`: a folder that appears whole or not at all; `reading`, `about`
-trackers      W&B, MLflow, Trackio behind one interface; `following` is the process beside a command
+importing     the verb `import`, by way of `formats`, `plan` and `runs`
+columns       the fields that records may have, their names, and all checks of values
+lm_eval, ...  a format each: its reader and its writer
+exporting     the verb `export`, which writes a folder atomically; `reading`, `about`
+trackers      W&B, MLflow, Trackio behind one interface; `following` runs beside a command
 """

@@ -1,4 +1,4 @@
-"""What logs of other programs say of a run, and of its graded attempts one by one."""
+"""Metadata of a run and its graded attempts, in the terms of other programs' logs."""
 
 import contextlib
 import hashlib
@@ -33,14 +33,14 @@ _TOKENS = ("prompt_tokens", "completion_tokens")
 _COLUMNS = ["question_id", *_METADATA, *_TOKENS, "answer", "layer", "reason", "started", "finished"]
 
 
-class About:
-    """A run in the words of other programs. Raises UserError: nothing is graded."""
+class RunInfo:
+    """A run's metadata for other programs' logs. Raises UserError: nothing is graded."""
 
     def __init__(self, source: RunTable) -> None:
         run, cfg, table = source.run, source.run.cfg, source.table
         manifest, known = read_manifest(run), sampling_known(run)
         records = (manifest.get(key) for key in ("created_with", "imported"))
-        made, imported = (x if isinstance(x, dict) else {} for x in records)
+        created, imported = (x if isinstance(x, dict) else {} for x in records)
         self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
         R = outcomes.correct(outcomes.read(run, table=table).codes)
         self.graded, least = int(R.count()), R.count(axis=1).min()
@@ -48,50 +48,50 @@ class About:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
         # The scores, avg@N first if every question has a graded trial, and the prior of Bayes@N.
         prior = cfg.scoring.prior
-        wanted = parse_all(("avg", "bayes", "bayes-uniform", *cfg.scoring.metrics), prior)
+        requested = parse_all(("avg", "bayes", "bayes-uniform", *cfg.scoring.metrics), prior)
         self.prior = scoring.score_prior(R, None, prior) if least else prior
-        left_out = {"bayes"} if self.prior == "none" else set()  # it is avg
-        metrics = [m for m in wanted if m.k <= least and m.name not in left_out]
-        of_outcomes = [m for m in metrics if not (m.votes or m.own)]  # a foreign file is not run
-        self.scores = [(metric, metric.summary(R, self.confidence)) for metric in of_outcomes]
-        # Of avg@N over questions, as other harnesses have it.
+        omitted = {"bayes"} if self.prior == "none" else set()  # it would equal avg
+        metrics = [m for m in requested if m.k <= least and m.name not in omitted]
+        builtin = [m for m in metrics if not (m.votes or m.own)]  # never runs a user's file
+        self.scores = [(metric, metric.summary(R, self.confidence)) for metric in builtin]
+        # Of avg@N over questions, as in other harnesses.
         self.stderr = float(scoring.uncertainty(R).clustered) if least and len(R) > 1 else None
-        # What sampled it on machines of the user's own; empty: not known, as the settings below.
-        engine, versions = {"name": cfg.engine.name}, made.get("packages")
+        # The local engine that sampled it; empty if unknown, like the settings below.
+        engine, versions = {"name": cfg.engine.name}, created.get("packages")
         if isinstance(versions, dict):
             engine |= texts({"version": versions.get(cfg.engine.name)})
         self.engine = engine if known and not kind(cfg.engine.name).served else {}
         self.sampling = protocol(run) if known else {}
-        given = {name: self.sampling.get(f"sampling.{name}") for name in _ARGUMENTS}
-        self.arguments = {name: x for name, x in given.items() if x is not None}
-        # On the hub. The model is called so where that says which run it is, else as the run is.
+        arguments = {name: self.sampling.get(f"sampling.{name}") for name in _ARGUMENTS}
+        self.arguments = {name: x for name, x in arguments.items() if x is not None}
+        # The model's name is its hub id if that identifies the run, else the run's name.
         self.hub_id, self.dataset_id = hub_id(cfg.model.id), hub_id(cfg.dataset.path)
-        enough = self.hub_id and model_name(self.hub_id) == source.name
-        names = (self.hub_id if enough else source.name), source.dataset
-        self.called, self.dataset = (str(x).encode(errors="replace").decode() for x in names)
+        unique = self.hub_id and model_name(self.hub_id) == source.name
+        names = (self.hub_id if unique else source.name), source.dataset
+        self.model, self.dataset = (str(x).encode(errors="replace").decode() for x in names)
         # The same in every export of the run.
-        itself = json.dumps([manifest.get(origin.HASH), imported.get("fingerprint"), run.path.name])
-        self.uid = UUID(bytes=hashlib.sha256(itself.encode()).digest()[:16], version=4)
+        key = json.dumps([manifest.get(origin.HASH), imported.get("fingerprint"), run.path.name])
+        self.uid = UUID(bytes=hashlib.sha256(key.encode()).digest()[:16], version=4)
         times = pc.min(table["started"]), pc.max(table["finished"])
-        self.began, self.ended = (_moment(time.as_py(), made.get("time")) for time in times)
+        self.began, self.ended = (_datetime(time.as_py(), created.get("time")) for time in times)
 
 
-def abouts(export: Export) -> Iterator[tuple[RunTable, About]]:
-    """Yield the runs with what logs say of them; one without any grade is left out with a warning.
+def run_infos(export: Export) -> Iterator[tuple[RunTable, RunInfo]]:
+    """Yield runs with their metadata; skip, with a warning, runs of which nothing is graded.
 
-    Raises UserError: no run has one.
+    Raises UserError: nothing is graded in any run.
     """
     left = len(export.sources)
     for source in export.sources:
         try:
-            of = About(source)
+            info = RunInfo(source)
         except UserError as error:
             if not (left := left - 1):
                 raise
-            warn(f"{source.name} is left out: {error}")
+            warn(f"{source.name} is skipped: {error}")
             export.meter.advance(source.table.num_rows)
         else:
-            yield source, of
+            yield source, info
 
 
 def questions(source: RunTable) -> dict[str, dict[str, Any]]:
@@ -101,10 +101,10 @@ def questions(source: RunTable) -> dict[str, dict[str, Any]]:
 
 
 def graded(export: Export, source: RunTable) -> Iterator[dict[str, Any]]:
-    """Yield the graded attempts by question and trial, with what logs make of their columns.
+    """Yield the graded attempts by question and trial, with columns added that logs have.
 
-    `right`; `text` in two parts, `reasoning` (None where nothing marks its end) and `response`;
-    `usage` and `seconds`, None where not known; `metadata`, what logs have no field for.
+    `right`; `text` in two parts, `reasoning` (None if its end is not marked) and `response`;
+    `usage` and `seconds`, None if unknown; `metadata`, for which logs have no field.
     """
     table, end = source.table.select(_COLUMNS), source.run.cfg.model.reasoning_end or ""
     for batch in export.batches(source, *["text"] * export.cfg.texts, table=table):
@@ -122,7 +122,7 @@ def graded(export: Export, source: RunTable) -> Iterator[dict[str, Any]]:
 
 
 def usage(prompt: int | None, completion: int | None) -> dict[str, int] | None:
-    """Return tokens in the words that other programs share; None where a number is not known."""
+    """Return token counts under the names that logs share; None if one is unknown."""
     if prompt is None or completion is None:
         return None
     total = prompt + completion
@@ -130,20 +130,20 @@ def usage(prompt: int | None, completion: int | None) -> dict[str, int] | None:
 
 
 def texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, as JSON where they are others, without those that are None."""
-    there = {key: value for key, value in values.items() if value is not None}
-    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in there.items()}
+    """Return values as texts, others than strings as JSON, without None."""
+    present = {key: value for key, value in values.items() if value is not None}
+    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in present.items()}
 
 
 def hub_id(path: str) -> str | None:
-    """Return a path that is a hub id OWNER/NAME, and no file or folder here; else None."""
+    """Return the path if it is a hub id OWNER/NAME and no local file or folder; else None."""
     return path if HUB_ID.fullmatch(path) and not find_local(path) else None
 
 
-def _moment(seconds: float | None, made: Any) -> datetime:
-    """Return when an attempt was made; where that is not known, the folder; else 1970. In UTC."""
+def _datetime(seconds: float | None, created: Any) -> datetime:
+    """Return the time of an attempt in UTC; if unknown, that of its folder, else 1970."""
     with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
         if seconds is None:
-            return datetime.fromisoformat(made).astimezone(UTC)
+            return datetime.fromisoformat(created).astimezone(UTC)
         return datetime.fromtimestamp(seconds, UTC)
     return datetime.fromtimestamp(0, UTC)

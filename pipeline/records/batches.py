@@ -1,8 +1,7 @@
-"""Records that are handled together, as a typed column for each of `columns.COLUMNS`.
+"""Batches of records, with a typed column for each of `columns.COLUMNS`.
 
-Rows of Parquet come as Arrow arrays: numbers, texts and lists are checked all at once, and of
-everything else each distinct value is read once. Other formats yield mappings, whose values are
-read one by one.
+Rows of Parquet come as Arrow arrays, in which numbers, texts and lists are checked all at once and
+each distinct other value once. Other formats yield mappings, whose values are checked one by one.
 """
 
 import contextlib
@@ -14,26 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.config.records import ImportConfig
-from bayes_at_n.pipeline.records import columns as of
+from bayes_at_n.pipeline.records import columns as spec
 from bayes_at_n.pipeline.records.source import Records, Skipped, Source
 from bayes_at_n.pipeline.store.columns import CUT
 
-_ROWS, _BYTES = 1000, 16 << 20  # of records that are made one batch, at most and about
-_NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer where there is no box
-_SUM = 0.02  # how far three probabilities may be from 1 in sum
+_ROWS, _BYTES = 1000, 16 << 20  # of a batch of mappings, at most and about
+_NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer that means that there is no box
+_SUM = 0.02  # tolerance of the sum of three probabilities, which is 1
 _SCORES = ("understanding", "reasoning", "conclusion")
 
 
 class Batch(NamedTuple):
-    """Records that were read together."""
+    """Records read together."""
 
-    columns: dict[str, Any]  # Arrow arrays by names of COLUMNS, of their TYPES; some may be absent
-    sound: Any  # bool array: which of the records can be used
-    place: Callable[[int], str]  # where each is
+    columns: dict[str, Any]  # Arrow arrays by keys of COLUMNS, of their TYPES; some may be absent
+    sound: Any  # bool array: which records can be used
+    place: Callable[[int], str]  # returns the location of a record in the source
 
     def column(self, name: str) -> Any:
-        """Return a column, which may be absent."""
-        return self.columns.get(name, pa.nulls(self.sound.size, of.TYPES[name]))
+        """Return a column, of nulls if it is absent."""
+        return self.columns.get(name, pa.nulls(self.sound.size, spec.TYPES[name]))
 
     def has(self, name: str) -> Any:
         """Return which records have a value in a column."""
@@ -41,35 +40,35 @@ class Batch(NamedTuple):
 
 
 def of_records(source: Source, records: Records) -> Iterator[Batch]:
-    """Yield mappings as batches; None, which is damaged, counts as a record."""
-    held, size = list[tuple[str, Mapping[str, Any] | None]](), 0
+    """Yield mappings as batches; None is a damaged record."""
+    located, size = list[tuple[str, Mapping[str, Any] | None]](), 0
     for place, record in records:
-        held.append((place, record))
+        located.append((place, record))
         size += sum(len(v) for v in (record or {}).values() if isinstance(v, str | list))
-        if len(held) == _ROWS or size > _BYTES:
-            yield _of_mappings(source, held)
-            held, size = [], 0
-    if held:
-        yield _of_mappings(source, held)
+        if len(located) == _ROWS or size > _BYTES:
+            yield _of_mappings(source, located)
+            located, size = [], 0
+    if located:
+        yield _of_mappings(source, located)
 
 
-def _of_mappings(source: Source, held: list[tuple[str, Mapping[str, Any] | None]]) -> Batch:
-    records = [of.with_problem(record or {}) for _, record in held]
-    names = [of.present(of.KNOWN.intersection(record)) for record in records]
+def _of_mappings(source: Source, located: list[tuple[str, Mapping[str, Any] | None]]) -> Batch:
+    records = [spec.with_problem(record or {}) for _, record in located]
+    names = [spec.present(spec.KNOWN.intersection(record)) for record in records]
     source.skipped.columns.update(*records)
     values = {
         key: [record.get(named.get(key, "")) for record, named in zip(records, names, strict=True)]
         for key in {key for named in names for key in named}
     }
-    sound = np.array([record is not None for _, record in held])
-    places = [place for place, _ in held]
+    sound = np.array([record is not None for _, record in located])
+    places = [place for place, _ in located]
     return _checked(source, values, names.__getitem__, Batch({}, sound, places.__getitem__))
 
 
 def of_arrays(source: Source, arrays: dict[str, Any], place: Callable[[int], str]) -> Batch:
-    """Return arrays of foreign values, as many each, by the names of their columns."""
+    """Return a batch of equally long arrays of foreign values, by the names of their columns."""
     source.skipped.columns.update(arrays)
-    names = of.present(frozenset(arrays))
+    names = spec.present(frozenset(arrays))
     values = {key: arrays[name] for key, name in names.items()}
     sound = np.ones(len(next(iter(arrays.values()))), bool)
     return _checked(source, values, lambda _: names, Batch({}, sound, place))
@@ -78,17 +77,17 @@ def of_arrays(source: Source, arrays: dict[str, Any], place: Callable[[int], str
 def _checked(
     source: Source, values: dict[str, Any], names: Callable[[int], dict[str, str]], batch: Batch
 ) -> Batch:
-    """Check the values of every column; `names` has what a record calls each."""
+    """Check the values of every column; `names(i)` maps keys to record i's own names."""
     cfg, skipped, sound, damaged = source.cfg, source.skipped, batch.sound, dict[int, str]()
-    for key in (key for key in of.COLUMNS if key in values):
+    for key in (key for key in spec.COLUMNS if key in values):
         batch.columns[key], unusable = _read(key, values[key], cfg.source)
         for i, why in unusable.items():
-            if key in of.NEEDED:
+            if key in spec.NEEDED:
                 damaged.setdefault(i, f"{key}: {why}")
             else:
                 skipped.add(f"values of {names(i)[key]} left out", f"{batch.place(i)} ({why})")
     outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())
-    for key, other in (  # where records have none
+    for key, other in (  # defaults of records without a value
         ("task", [*cfg.dataset, None][0]),
         ("model", [*cfg.model, None][0]),
         ("question", batch.columns.get("number")),
@@ -96,9 +95,9 @@ def _checked(
     ):
         other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
         batch.columns[key] = pc.coalesce(batch.column(key), other)
-    known = batch.has("question") | batch.has("problem")
+    identified = batch.has("question") | batch.has("problem")
     named = {"dataset": batch.has("task"), "model": batch.has("model") | batch.has("model_key")}
-    for i in np.flatnonzero(sound & ~known).tolist():
+    for i in np.flatnonzero(sound & ~identified).tolist():
         damaged.setdefault(i, "no question")
     for i, why in sorted(damaged.items()):
         skipped.damaged(batch.place(i), why)
@@ -111,23 +110,23 @@ def _checked(
 
 
 def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]]:
-    """Return foreign values as those of a column; and of those that cannot be used, why."""
-    want: Any = of.TYPES[key]
+    """Convert foreign values to a column's type; return also why values cannot be used, by row."""
+    want: Any = spec.TYPES[key]
     if isinstance(values, list):
-        read = [of.value_of(key, value, cfg) for value in values]
+        read = [spec.value_of(key, value, cfg) for value in values]
         unusable = {i: why for i, (_, why) in enumerate(read) if why}
         return pa.array([value for value, _ in read], want), unusable
-    kind, reader = values.type, of.COLUMNS[key].read
+    kind, reader = values.type, spec.COLUMNS[key].read
     if want == pa.float64() and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         numbers = values.cast(want, safe=False)
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, want), numbers), {}
     if pa.types.is_list(want) and _are_lists(kind) and not values.flatten().null_count:
-        with contextlib.suppress(pa.ArrowException):  # one of them may be of other numbers
+        with contextlib.suppress(pa.ArrowException):  # a list may hold other numbers
             return values.cast(want, safe=pa.types.is_integer(want.value_type)), {}
-    if getattr(reader, "func", reader) is of.text and _are_sound(values):  # taken as they are
-        most = getattr(reader, "keywords", {}).get("most", of.MOST_ANSWER)
+    if getattr(reader, "func", reader) is spec.text and _are_sound(values):  # taken as they are
+        most = getattr(reader, "keywords", {}).get("most", spec.MOST_ANSWER)
         sizes = pc.binary_length(values).fill_null(0).to_numpy()
-        long = {i: of.value_of(key, _value(values[i]), cfg) for i in np.flatnonzero(sizes > most)}
+        long = {i: spec.value_of(key, _value(values[i]), cfg) for i in np.flatnonzero(sizes > most)}
         unusable = {int(i): why for i, (_, why) in long.items() if why}
         known = sizes > 0
         known[[*unusable]] = False
@@ -140,7 +139,7 @@ def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]
     except pa.ArrowException:  # which compares none of these
         every = pa.array(np.arange(len(values), dtype=np.int32))
         folded = pa.DictionaryArray.from_arrays(every, values)
-    read = [of.value_of(key, _value(value), cfg) for value in folded.dictionary]
+    read = [spec.value_of(key, _value(value), cfg) for value in folded.dictionary]
     column = pa.array([value for value, _ in read], want).take(folded.indices)
     codes = folded.indices.fill_null(-1).to_numpy()
     wrong = np.flatnonzero(np.isin(codes, [code for code, (_, why) in enumerate(read) if why]))
@@ -152,7 +151,7 @@ def _are_lists(kind: pa.DataType) -> bool:
 
 
 def _are_sound(texts: Any) -> bool:
-    """Return whether they are texts, and in UTF-8, which Parquet does not promise."""
+    """Return whether an array holds texts in valid UTF-8, which Parquet does not guarantee."""
     with contextlib.suppress(pa.ArrowException):
         texts.validate(full=True)
         return bool(pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type))
@@ -160,7 +159,7 @@ def _are_sound(texts: Any) -> bool:
 
 
 def _value(value: Any) -> Any:
-    """Return a foreign value as Python's; where it is no text in UTF-8, the error."""
+    """Return an Arrow value as a Python object; the error, if it is invalid UTF-8."""
     if _are_lists(value.type):
         return value.values
     try:
@@ -170,24 +169,24 @@ def _value(value: Any) -> Any:
 
 
 def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skipped) -> None:
-    """Add the columns of our tables that follow from those of records; no text is folded."""
+    """Add the columns of our tables that are derived from records' columns."""
     number = len(columns["trial"])
 
-    def known(name: str) -> Any:
-        return columns.get(name, pa.nulls(number, of.TYPES[name]))
+    def column(name: str) -> Any:
+        return columns.get(name, pa.nulls(number, spec.TYPES[name]))
 
     def numbers(name: str) -> Any:
-        return known(name).to_numpy(zero_copy_only=False).astype(float)
+        return column(name).to_numpy(zero_copy_only=False).astype(float)
 
     columns["layer"] = columns["grader"] = pa.array(["imported"] * number)
-    no_box = pc.equal(known("has_box"), False)
-    cut = pc.is_in(known("finish_reason"), value_set=pa.array(CUT))
+    no_box = pc.equal(column("has_box"), False)
+    cut = pc.is_in(column("finish_reason"), value_set=pa.array(CUT))
     columns["box"] = pc.if_else(no_box, pc.if_else(cut, "truncated", "no_box"), "boxed")
-    none = pc.or_kleene(no_box, pc.is_in(known("answer"), _NO_BOX)).fill_null(False)
-    columns["answer"] = pc.if_else(none, pa.scalar(None, pa.string()), known("answer"))
-    silent = pc.and_kleene(no_box, pc.equal(known("outcome"), "wrong")).fill_null(False)
-    columns["outcome"] = pc.if_else(silent, "no_answer", known("outcome"))
-    if not any(known(name).null_count < number for name in "abc"):
+    none = pc.or_kleene(no_box, pc.is_in(column("answer"), _NO_BOX)).fill_null(False)
+    columns["answer"] = pc.if_else(none, pa.scalar(None, pa.string()), column("answer"))
+    silent = pc.and_kleene(no_box, pc.equal(column("outcome"), "wrong")).fill_null(False)
+    columns["outcome"] = pc.if_else(silent, "no_answer", column("outcome"))
+    if not any(column(name).null_count < number for name in "abc"):
         score = (np.mean([numbers(name) for name in _SCORES], axis=0) - 1) / 19
         columns |= {"a": pa.array(score), "b": pa.array(1 - score), "c": pa.array(0 * score)}
     abc = np.stack([numbers(name) for name in "abc"], axis=1)
@@ -195,7 +194,7 @@ def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skippe
     largest = np.nan_to_num(abc, nan=-1).argmax(axis=1)
     columns["label"] = pa.array(np.array(list("ABC"))[largest], mask=~good)
     for i in np.flatnonzero(~good & ~np.isnan(abc).all(axis=1)).tolist():
-        skipped.add("verdicts left out, no three probabilities", place(i))
+        skipped.add("verdicts left out, not three probabilities", place(i))
     for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
         mean, total, perplexity, tokens = (
             numbers(f"{what}_{end}") for end in ("avg", "sum", "ppl", "tokens")

@@ -1,8 +1,8 @@
-"""What records of others call things: one table of names, and every check of a value.
+"""The fields of foreign records: one table of their names, and all checks of their values.
 
 Readers of a format yield records as mappings from names to foreign values, or Arrow arrays by name;
-`batches` makes typed columns of both. A value that cannot be used costs its row where it says which
-attempt this is or what came of it, and else only itself; either way it is counted and named.
+`batches` converts both to typed columns. An unusable value loses its row if it identifies the
+attempt or its outcome, else only itself; either way it is counted and named.
 """
 
 import ast
@@ -28,13 +28,13 @@ MOST_NUMBER = 1 << 31
 MOST_SEED = 1 << 63
 MOST_TRIAL = 100_000
 _WHOLE = re.compile(r"([0-9]{1,20})(?:\.0{1,20})?")
-UNDECIDED = ("no_answer", "unparsable", "timeout", "error")  # outcomes beside correct and wrong
+UNDECIDED = ("no_answer", "unparsable", "timeout", "error")  # outcomes besides correct and wrong
 _TRUTH = dict.fromkeys(("true", "correct", "1", "1.0", "yes"), 1)
 _TRUTH |= dict.fromkeys(("false", "wrong", "incorrect", "0", "0.0", "no"), 0)
 
 
 def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
-    """Return a whole number of at least 0 and below `most`, or None; 1.0 is pandas' way of 1.
+    """Return a whole number in [0, `most`), or None; floats such as 1.0 count, as in pandas.
 
     >>> whole(7), whole("7"), whole(7.0), whole("7.0"), whole(7.5), whole("x"), whole(True)
     (7, 7, 7, 7, None, None, None)
@@ -49,7 +49,7 @@ def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
 
 
 def name_of(value: Any) -> int | str | None:
-    r"""Return what a record calls a question: a number, or one short printable line.
+    r"""Return a question's name in a record: a number, or one short printable line.
 
     >>> name_of("07"), name_of("I-3"), name_of("1.0"), name_of("a\nb"), name_of(None)
     (7, 'I-3', '1.0', None, None)
@@ -62,13 +62,13 @@ def name_of(value: Any) -> int | str | None:
 
 
 def _from_one(value: Any) -> int | str | None:
-    """Return a question's name in MathArena: numbers count from 1 there, from 0 in records."""
+    """Return a question's name in MathArena's records, with numbers from 0 instead of 1."""
     number = name_of(value)
     return number - 1 if isinstance(number, int) and number else number
 
 
 def truth(value: Any) -> bool | None:
-    """Return whether an outcome is correct; None where it is neither correct nor wrong.
+    """Return whether an outcome is correct; None if it is neither correct nor wrong.
 
     >>> truth(True), truth(0), truth("1.0"), truth("wrong"), truth(0.4), truth(None)
     (True, False, True, False, None, None)
@@ -81,7 +81,7 @@ def truth(value: Any) -> bool | None:
 def text(value: Any, most: int = MOST_ANSWER) -> str | None:
     r"""Return a text or number as text of at most `most` characters; None for anything else.
 
-    Half a surrogate pair, which JSON can hold, cannot be stored.
+    A lone surrogate, which JSON can hold, cannot be stored.
 
     >>> text("abc", 4), text("abcde", 4), text(7, 4), text(["abc"], 4), text("\ud800", 4)
     ('abc', None, '7', None, None)
@@ -99,7 +99,7 @@ def text(value: Any, most: int = MOST_ANSWER) -> str | None:
 
 
 def _gold(value: Any) -> str | None:
-    r"""Return a gold answer; scorio-trace has literals of Python, perhaps a list of spellings.
+    r"""Return a gold answer; in scorio-trace it may be a Python literal or a list of equal ones.
 
     >>> _gold("204"), _gold(r"'\\frac{1}{2}'"), _gold("['7', '7']"), _gold("[1, 2]"), _gold("['")
     ('204', '\\frac{1}{2}', '7', '[1, 2]', "['")
@@ -121,7 +121,7 @@ def _outcome(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number of any size, NaN and the infinite too; None for anything else."""
+    """Return a number, which may be NaN or infinite; None for anything else."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -129,7 +129,7 @@ def _number(value: Any) -> float | None:
 
 
 def _list(kind: pa.DataType, value: Any) -> Any:
-    """Return a list of numbers as an array of that type; None for anything else."""
+    """Return a list of numbers as an array of type `kind`; None for anything else."""
     whole_numbers = pa.types.is_integer(kind)
     try:
         numbers = value if isinstance(value, pa.Array) else pa.array(value)
@@ -202,7 +202,7 @@ COLUMNS = _FIRST | {
     "conclusion": Column("llmv_conclusion_support_expected", _number),
 }  # fmt: skip
 _STORED: dict[Any, Any] = {whole: pa.int64(), _number: pa.float64(), truth: pa.bool_()}
-TYPES = {  # of the values of each, in Arrow
+TYPES = {  # Arrow types of the columns
     key: _STORED.get(getattr(column.read, "func", column.read), pa.string())
     for key, column in COLUMNS.items()
 } | {"category": pa.int64(), "token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
@@ -213,13 +213,13 @@ KNOWN = frozenset(NAMES)
 
 
 def check_names(path: str, names: list[str]) -> None:
-    """Refuse records whose columns have no question (or problem), or no outcome (or text).
+    """Check that columns name a question (or problem) and an outcome (or text), each once.
 
-    Raises UserError: a column is lacking, or one that counts is there twice.
+    Raises UserError: a column is missing, or a known one occurs twice.
     """
     for name in names:
         if name in KNOWN and names.count(name) > 1:
-            raise UserError(f"{path}: column {name} is there twice; drop one")
+            raise UserError(f"{path}: there are two columns {name}; drop one")
     outcomes = _NAMES["outcome"] + _NAMES["category"] + _NAMES["text"]
     questions = _NAMES["question"] + _NAMES["number"] + _NAMES["problem"]
     for what, needed in (("a question or problem", questions), ("an outcome or text", outcomes)):
@@ -230,8 +230,8 @@ def check_names(path: str, names: list[str]) -> None:
             )
 
 
-def lacking(names: Iterable[str]) -> list[str]:
-    """Return the columns that are not among `names`, each with what cannot be had without it."""
+def missing(names: Iterable[str]) -> list[str]:
+    """Return the columns that are not among `names`, each with what it is needed for."""
     there = present(frozenset(names))
     return [
         f"{_NAMES[key][0]} ({column.cost})"
@@ -242,15 +242,15 @@ def lacking(names: Iterable[str]) -> list[str]:
 
 @lru_cache
 def present(names: frozenset[str]) -> dict[str, str]:
-    """Return which columns records of these names have, and which of their names counts."""
-    of = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
-    if {"answer", "parsed_answer"} <= names:  # of MathArena, whose answer is all of the text
-        of |= {"answer": "parsed_answer", "text": "answer"}
-    return {key: name for key, name in of.items() if name is not None}
+    """Map the columns that records with these names have to the name that counts."""
+    first = {key: next((name for name in _NAMES[key] if name in names), None) for key in COLUMNS}
+    if {"answer", "parsed_answer"} <= names:  # MathArena's answer is the whole text
+        first |= {"answer": "parsed_answer", "text": "answer"}
+    return {key: name for key, name in first.items() if name is not None}
 
 
 def with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record whose `question`, where it is no name, is the problem."""
+    """Return a record in which a `question` that is not a name has become the problem."""
     question = record.get("question")
     if isinstance(question, str) and "problem" not in record and name_of(question) is None:
         record = {**record, "problem": question, "question": None}
@@ -258,15 +258,15 @@ def with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
-    """Return a foreign value as what the column `key` holds, else None and why it is none.
+    """Convert a foreign value for the column `key`; return None and the reason if it is unusable.
 
-    In a record None, "" and NaN are missing. `cfg` names and counts the categories.
+    None, "" and NaN are missing values, without a reason. `cfg` names and counts the categories.
     """
     if value is None or (isinstance(value, str) and not value):
         return None, ""
     if isinstance(value, float) and math.isnan(value):
         return None, ""
-    if isinstance(value, UnicodeError):  # in the place of a text of Parquet
+    if isinstance(value, UnicodeError):  # instead of a text in Parquet
         return None, "not UTF-8"
     if key == "category":
         names = cfg.category_names
@@ -276,7 +276,7 @@ def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
         if (number := whole(value, most or MOST_CATEGORIES)) is not None:
             return number, ""
         known = f"there are {most}, from 0" if most else "texts need category_names=[...]"
-        return None, f"no category {reprlib.repr(value)}: {known}"
+        return None, f"not a category {reprlib.repr(value)}: {known}"
     read = COLUMNS[key].read(value)
     if read is None:
         long = f", {len(value):,} characters" if isinstance(value, str) and value[100:] else ""

@@ -1,4 +1,4 @@
-"""Completions as JSON Lines: NeMo-Skills' outputs, and chats as OpenAI's interface has them."""
+"""Completions as JSON Lines: outputs of NeMo-Skills, and requests and answers of OpenAI's API."""
 
 import re
 from pathlib import Path
@@ -12,25 +12,25 @@ from bayes_at_n.pipeline.records.source import Records, Source, json_lines, star
 _NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
 _NEMO_KEYS = re.compile(rb'"(symbolic_correct|predicted_answer|expected_answer|judgement)":')
 _METRICS = ("symbolic_correct", "judgement", "is_correct")
-# What lines may say beside the completion, by names of `columns.COLUMNS`.
+# Further fields of a line that are names of `columns.COLUMNS`.
 _OF_NEMO = "problem expected_answer predicted_answer finish_reason num_input_tokens"
 _OF_CHAT = "dataset task question_id trial seed outcome is_correct correct answer has_box problem"
 _OF_CHAT += " gold gold_answer expected_answer ground_truth target"
 
 
 def is_nemo(path: Path, head: bytes) -> bool:
-    """Return whether a file that begins so is an output of NeMo-Skills."""
+    """Return whether a file with this head is an output of NeMo-Skills."""
     named = b'"generation":' in head or _NEMO.fullmatch(path.name)
     return bool(named and _NEMO_KEYS.search(head))
 
 
 def is_chat(path: Path, head: bytes) -> bool:
-    """Return whether a file that begins so has requests or answers of OpenAI's interface."""
+    """Return whether a file with this head has requests or answers of OpenAI's API."""
     return bool(re.match(rb'[\s\xef\xbb\xbf]*\{.*"(messages|choices|custom_id)":', head, re.DOTALL))
 
 
 def nemo(source: Source) -> Records:
-    """Yield the attempts of outputs of NeMo-Skills: a file, which is one random seed, is a trial.
+    """Yield the attempts of NeMo-Skills' outputs, in which a file is a random seed and so a trial.
 
     Raises UserError: no `model=`, which the files do not name; no such metric.
     """
@@ -50,9 +50,9 @@ def nemo(source: Source) -> Records:
                 name = str(line.get("id") or line.get("problem") or place.rpartition(" ")[2])
                 attempt = {"question": questions.setdefault(name, len(questions)), "trial": trial}
                 values = {name: line[name] for name in _METRICS if name in line}
-                if isinstance(words := values.get("judgement"), str) and truth(words) is None:
-                    words = words.rpartition("Judgement:")[2]  # as NeMo-Skills reads its judge
-                    values["judgement"] = words.strip().lower().startswith("yes")
+                if isinstance(text := values.get("judgement"), str) and truth(text) is None:
+                    text = text.rpartition("Judgement:")[2]  # as NeMo-Skills parses its judge
+                    values["judgement"] = text.strip().lower().startswith("yes")
                 [outcome] = logs.outcomes(source, place, values)
                 yield place, attempt | run | outcome | _generated(line, run["model"])
 
@@ -70,14 +70,14 @@ def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def chats(source: Source) -> Records:
-    """Yield the attempts of requests and answers: a choice is a trial, equal messages a question.
+    """Yield the attempts of chats: each choice is a trial, equal messages are one question.
 
-    Raises UserError: `model=` is to name several.
+    Raises UserError: `model=` would name several.
     """
     from bayes_at_n.pipeline.engines.client import Retryable  # an HTTP client takes long to import
 
-    requests: dict[str, Any] = {}  # apart from their answers, by custom_id
-    questions: dict[str, Any] = {}  # what they are called, by their prompts
+    requests: dict[str, Any] = {}  # of batches, whose answers are separate, by custom_id
+    questions: dict[str, Any] = {}  # names by prompts
     models, seen = set[str](), set[int]()
     files = sorted(source.files, key=lambda path: b'"response":' in start(path))
     for place, line in (pair for path in files for pair in json_lines(path, source.skipped)):
@@ -103,12 +103,12 @@ def chats(source: Source) -> Records:
         prompt = "\n\n".join(str(text) for text in map(logs.words, messages) if text)
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
-        called = str(answer.get("model") or request.get("model") or "")
-        if called not in models:
-            models.add(called)
+        model_id = str(answer.get("model") or request.get("model") or "")
+        if model_id not in models:
+            models.add(model_id)
             logs.rename(source, [{"task": "", "model": name} for name in models])
         common = {name: extra[name] for name in _OF_CHAT.split() if name in extra} | {
-            "model": [*source.cfg.model, called][0],
+            "model": [*source.cfg.model, model_id][0],
             "reasoning_level": request.get("reasoning_effort"),
             "prompt": prompt,
         }
@@ -124,11 +124,11 @@ def chats(source: Source) -> Records:
             except Retryable as error:
                 source.skipped.damaged(place, str(error))
     if requests and not questions:
-        raise UserError(f"{source.path}: holds requests only; put their answers into one folder")
+        raise UserError(f"{source.path}: holds requests only; put the answers beside them")
 
 
 def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> dict[str, Any]:
-    """Return what one of the choices of an answer holds. Raises Retryable: it is none."""
+    """Return the fields of one choice of an answer. Raises Retryable: it is not a choice."""
     from bayes_at_n.pipeline.engines.client import Retryable
     from bayes_at_n.pipeline.engines.dialects import DIALECTS
 
@@ -139,7 +139,7 @@ def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> di
     read = DIALECTS["chat" if message else "completions"].read(
         {"usage": answer.get("usage"), "choices": [choice]}
     )
-    listed = read.token_ids or read.logprobs or ()  # what was used is of all choices together
+    listed = read.token_ids or read.logprobs or ()  # `usage` covers all choices together
     return {
         "text": logs.joined(read.reasoning, read.text or "", model),
         "finish_reason": choice.get("finish_reason"),

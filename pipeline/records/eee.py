@@ -1,7 +1,7 @@
-"""Every Eval Ever 0.3: scores with their uncertainty, and beside them one line an attempt.
+"""Every Eval Ever 0.3: scores with their uncertainty, and a file with a line per attempt.
 
 After github.com/evaleval/every_eval_ever as of 2026-08-13 (0.3.0 on PyPI): schemas, validator and
-converters. What has no field there is a text in `metadata` or `additional_details`.
+converters. Values without a field of their own are texts in `metadata` or `additional_details`.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.about import (
     LIBRARY,
     VERSION,
-    About,
-    abouts,
+    RunInfo,
     graded,
     questions,
+    run_infos,
     texts,
 )
 from bayes_at_n.pipeline.records.names import safe_name
@@ -36,12 +36,12 @@ _US |= {"source_organization_name": "unknown", "evaluator_relationship": "other"
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file that begins so has lines of attempts."""
+    """Return whether a file with this head has lines of attempts."""
     return b'"evaluation_id"' in head and b'"interaction_type"' in head
 
 
 def read(source: Source) -> Records:
-    """Yield the attempts of all files; of several results of one evaluation the first counts."""
+    """Yield the attempts of all files; of several results of an evaluation, those of the first."""
     for path in source.files:
         counts: dict[str, Any] = {}
         for place, line in json_lines(path, source.skipped):
@@ -78,14 +78,14 @@ def write(export: Export, folder: Path) -> None:
 
     Raises UserError: nothing is graded.
     """
-    for source, of in abouts(export):
+    for source, info in run_infos(export):
         checksum = hashlib.sha256()
-        model = of.hub_id or f"local/{of.called}"
-        parts = ["data", *map(_portable, (of.dataset, *model.split("/", 1)))]
-        place, name = folder.joinpath(*parts), f"{of.uid}_samples.jsonl"
+        model = info.hub_id or f"local/{info.model}"
+        parts = ["data", *map(_portable, (info.dataset, *model.split("/", 1)))]
+        place, name = folder.joinpath(*parts), f"{info.uid}_samples.jsonl"
         place.mkdir(parents=True, exist_ok=True)
-        ids = {"schema_version": "0.3.0", "evaluation_id": f"{of.dataset}/{model}/{of.uid}"}
-        results = _results(source, of, ids["evaluation_id"])
+        ids = {"schema_version": "0.3.0", "evaluation_id": f"{info.dataset}/{model}/{info.uid}"}
+        results = _results(source, info, ids["evaluation_id"])
         common = ids | {"model_id": model, "interaction_type": "single_turn"}
         common |= {key: results[0][key] for key in ("evaluation_name", "evaluation_result_id")}
         shared = {id: common | _question(row) for id, row in questions(source).items()}
@@ -97,9 +97,9 @@ def write(export: Export, folder: Path) -> None:
                 file.write(line)
         samples = {"format": "jsonl", "file_path": "/".join([*parts, name])}
         samples |= {"hash_algorithm": "sha256", "checksum": checksum.hexdigest()}
-        whole = ids | _header(source, of, model) | {"evaluation_results": results}
-        whole["detailed_evaluation_results"] = samples | {"total_rows": of.graded}
-        runfolder.write_json(place / f"{of.uid}.json", whole)
+        whole = ids | _header(source, info, model) | {"evaluation_results": results}
+        whole["detailed_evaluation_results"] = samples | {"total_rows": info.graded}
+        runfolder.write_json(place / f"{info.uid}.json", whole)
 
 
 def _portable(name: str) -> str:
@@ -107,56 +107,57 @@ def _portable(name: str) -> str:
     return f"{name}_" if name.lower().partition(".")[0] in _RESERVED else name
 
 
-def _header(source: RunTable, of: About, model: str) -> dict[str, Any]:
-    """Return who, when and with what; "retrieved" is not now: a run gives the same file."""
-    cfg, when = source.run.cfg.model, str(int(of.ended.timestamp()))
+def _header(source: RunTable, info: RunInfo, model: str) -> dict[str, Any]:
+    """Return model, engine and time, which is never the current one: equal runs, equal files."""
+    cfg, when = source.run.cfg.model, str(int(info.ended.timestamp()))
     details = texts({"run": source.name, "revision": cfg.revision})
-    details |= {"dtype": cfg.dtype} if of.sampling else {}  # else it is not known
-    details["deployment_type"] = "self_deployed" if of.engine else "unknown"
-    details["model_availability"] = "open_weights" if of.engine and of.hub_id else "unknown"
-    info = {"name": of.called, "id": model, "developer": model.partition("/")[0]}
+    details |= {"dtype": cfg.dtype} if info.sampling else {}  # else it is not known
+    details["deployment_type"] = "self_deployed" if info.engine else "unknown"
+    details["model_availability"] = "open_weights" if info.engine and info.hub_id else "unknown"
+    named = {"name": info.model, "id": model, "developer": model.partition("/")[0]}
     return {
         "evaluation_timestamp": when,
         "retrieved_timestamp": when,
         "source_metadata": _US,
         "eval_library": {"name": LIBRARY, "version": VERSION},
-        "model_info": info | {"inference_engine": of.engine, "additional_details": details},
+        "model_info": named | {"inference_engine": info.engine, "additional_details": details},
     }
 
 
-def _results(source: RunTable, of: About, evaluation: str) -> list[dict[str, Any]]:
+def _results(source: RunTable, info: RunInfo, evaluation: str) -> list[dict[str, Any]]:
     """Return every score, each with the same data and sampling; attempts refer to the first."""
-    data: dict[str, Any] = {"dataset_name": of.dataset, "source_type": "other"}
-    if of.dataset_id:
-        data |= {"source_type": "hf_dataset", "hf_repo": of.dataset_id}
+    data: dict[str, Any] = {"dataset_name": info.dataset, "source_type": "other"}
+    if info.dataset_id:
+        data |= {"source_type": "hf_dataset", "hf_repo": info.dataset_id}
         data |= {"hf_split": source.run.cfg.dataset.split}
         data |= {"sample_ids": [row["question_id"] for row in source.run.questions]}
-    arguments = {name: x for name, x in of.arguments.items() if name != "seed"}
-    arguments |= texts({"prompt_template": of.sampling.get("prompt.template")})
-    sampled = {"additional_details": texts({"trials": of.trials, **of.sampling})}
+    arguments = {name: x for name, x in info.arguments.items() if name != "seed"}
+    arguments |= texts({"prompt_template": info.sampling.get("prompt.template")})
+    sampled = {"additional_details": texts({"trials": info.trials, **info.sampling})}
     results = []
-    for metric, score in of.scores:
+    for metric, score in info.scores:
         usual = _IDS.get(metric.name, metric.key)
         kind = "pass_at_k" if metric.name.startswith("pass@") else usual
         config: dict[str, Any] = {"metric_id": kind, "metric_kind": kind, **_UNIT}
-        config["metric_name"] = metric.title(of.trials)
-        config["metric_parameters"] = {"trials": of.trials} | ({"k": metric.k} if metric.k else {})
+        config["metric_name"] = metric.title(info.trials)
+        only_k = {"k": metric.k} if metric.k else {}
+        config["metric_parameters"] = {"trials": info.trials} | only_k
         is_avg = metric.name == "avg"
-        interval = {"lower": score.low, "upper": score.high, "confidence_level": of.confidence}
-        fitted = metric.name == "bayes" and of.prior == "estimated"
+        interval = {"lower": score.low, "upper": score.high, "confidence_level": info.confidence}
+        fitted = metric.name == "bayes" and info.prior == "estimated"
         interval["method"] = "empirical Bayes over questions" if fitted else "normal"
         spread: dict[str, Any] = {"standard_error": {"value": score.sigma, "method": _SIGMA}}
-        spread |= {"confidence_interval": interval, "num_samples": of.graded}
-        over = texts({"standard_error_over_questions": of.stderr if is_avg else None})
+        spread |= {"confidence_interval": interval, "num_samples": info.graded}
+        over = texts({"standard_error_over_questions": info.stderr if is_avg else None})
         result = {"evaluation_result_id": f"{evaluation}/{metric.name}", "source_data": data}
-        result |= {"evaluation_name": of.dataset, "metric_config": config}
+        result |= {"evaluation_name": info.dataset, "metric_config": config}
         result["score_details"] = {"score": score.value, "uncertainty": spread, "details": over}
         results.append(result | {"generation_config": sampled | {"generation_args": arguments}})
     return results
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what all attempts at a question have in common."""
+    """Return the fields shared by all attempts on a question."""
     sent = {"raw": row["problem"], "reference": [row["gold"]]}
     hashed = json.dumps(sent, sort_keys=True, separators=(",", ":")).encode()
     known = {"sample_id": row["question_id"], "sample_hash": hashlib.sha256(hashed).hexdigest()}
@@ -167,12 +168,12 @@ def _attempt(row: dict[str, Any], run: str) -> dict[str, Any]:
     thoughts = None if row["reasoning"] is None else [row["reasoning"]]
     extracted = {"extracted_value": row["answer"], "extraction_method": row["layer"] or "unknown"}
     extracted |= {"turn_idx": 0, "source": "output.raw", "is_terminal": True}
-    took = {} if row["seconds"] is None else {"latency_ms": 1000 * row["seconds"]}
+    latency = {} if row["seconds"] is None else {"latency_ms": 1000 * row["seconds"]}
     return {
         "output": {"raw": [row["response"]], "reasoning_trace": thoughts},
         "answer_attribution": [] if row["answer"] is None else [extracted],
         "evaluation": {"score": float(row["right"]), "is_correct": row["right"]},
         "token_usage": row["usage"],
-        "performance": took,
+        "performance": latency,
         "metadata": texts({"run": run, **row["metadata"]}),
     }

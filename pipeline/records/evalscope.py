@@ -1,7 +1,7 @@
-"""Reviews of evalscope, JSON Lines: reviews/MODEL/BENCHMARK_SUBSET.jsonl, a row an attempt.
+"""Reviews of evalscope, JSON Lines: reviews/MODEL/BENCHMARK_SUBSET.jsonl, a row per attempt.
 
-What was sampled for it is in the file of that name in predictions/. Before version 1 a row of
-reviews/ was all that there is of a question, with a choice an attempt.
+The sampled output is in the file of the same name in predictions/. Before version 1 a row of
+reviews/ had everything about a question, with a choice per attempt.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from bayes_at_n.pipeline.records.source import Records, Source, json_lines
 
 _FOLDERS = ("reviews", "predictions")
 _KEYS = re.compile(rb'"(sample_score|model_output|answer_id)":')
-_INDEX = re.compile(rb'\{"index": ?(\d{1,9}),')  # of a prediction: what its line begins with
+_INDEX = re.compile(rb'\{"index": ?(\d{1,9}),')  # the beginning of a prediction's line
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file is of reviews or predictions, by its folder or by its keys."""
+    """Return whether a file has reviews or predictions, by its folder or its keys."""
     placed = path.suffix == ".jsonl" and path.resolve().parent.parent.name in _FOLDERS
     return head[:1] == b"{" and b'"index"' in head and (placed or bool(_KEYS.search(head)))
 
 
 def read(source: Source) -> Records:
-    """Yield the attempts of all reviews; of several evaluations of one model and subset the latest.
+    """Yield the attempts of all reviews; of several evaluations of a model and subset, the latest.
 
-    Raises UserError: predictions alone; dataset= or model= is to name several; no such metric.
+    Raises UserError: predictions alone; dataset= or model= would name several; no such metric.
     """
     runs = {p: _run(p) for p in sorted(source.files) if p.resolve().parts[-3] != "predictions"}
     if not runs:
@@ -40,29 +40,29 @@ def read(source: Source) -> Records:
 
 
 def _run(path: Path) -> logs.Run:
-    """Return model, benchmark and subset; a benchmark is called as its report is."""
+    """Return model, benchmark and subset; the benchmark is named as its report."""
     *above, _, model, _ = path.resolve().parts
     reports = Path(*above, "reports", model).glob("*.json")
-    of = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
-    task = max(of, key=len, default=path.stem.removesuffix("_default"))
+    stems = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
+    task = max(stems, key=len, default=path.stem.removesuffix("_default"))
     subset = path.stem[len(task) + 1 :]
     return {"task": task, "model": model, "subset": "" if subset == "default" else subset}
 
 
 def predictions(path: Path) -> Path:
-    """Return the file of what was sampled for one of reviews; before version 1 there is none."""
+    """Return the file of predictions for a file of reviews; before version 1 there is none."""
     *above, _, model, name = path.resolve().parts
     return Path(*above, "predictions", model, name)
 
 
 def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the reviews of a file; in the second pass each with its prediction."""
+    """Yield the reviews of a file, in the second pass each with its prediction."""
     file, at, where = predictions(path), 0, dict[int, int]()
     if source.first or not file.is_file():
         yield from json_lines(path, source.skipped)
         return
     for _, line in untrusted.lines(file):
-        if line is None:  # of over all measure: where the next begins is not known
+        if line is None:  # oversized; the offset of the next one is unknown
             break
         if index := _INDEX.match(line):
             where[int(index[1])] = at
@@ -80,7 +80,7 @@ def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _attempts(run: logs.Run, review: Any, outcomes: logs.Outcomes) -> Iterator[dict[str, Any]]:
-    """Yield one a review; of the layout before version 1, one a choice."""
+    """Yield an attempt per review or, in the layout before version 1, per choice."""
     subset, old, index = run["subset"], review.get("choices") or [], review["index"]
     about: Any = {} if old else review["sample_score"]
     number = index if about.get("group_id") is None else about["group_id"]

@@ -1,4 +1,4 @@
-"""The verb `export`: what settings name, written beside its place, and renamed when it is whole."""
+"""The verb `export`: write runs to a draft folder, which is renamed once it is complete."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from bayes_at_n.pipeline.records import reading
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store import files, parquet, runfolder, tables
 
-_TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # of a run, by an export
+_TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # read by exports
 _FILES = ("questions.parquet", "thresholds.json", "config.yaml", "manifest.json")
-_RECORD = "export.json"  # in the folder: what it was made of, and its files as they were made
+_RECORD = "export.json"  # in the folder: fingerprints of its inputs and of its files
 
 
 def export(cfg: ExportConfig) -> None:
-    """Write runs in the format `to` into a folder, which appears whole or not at all.
+    """Write runs in the format `to` to a folder, which appears complete or not at all.
 
-    The same again does nothing while neither runs nor files have changed. Raises UserError: no
-    sound run, no attempt, or a folder that holds something else. OSError: a file cannot be written.
+    Repeating it does nothing while neither runs nor files have changed. Raises UserError: no
+    readable run, no attempt, or a folder with other contents. OSError: a file cannot be written.
     """
     sources = reading.sources(cfg)
     first = {source.dataset: source.run.path for source in sources}
@@ -47,23 +47,23 @@ def export(cfg: ExportConfig) -> None:
         if _made_of(out, least) == made_of:
             note(f"export: nothing has changed, {out} is left as it is")
         else:
-            with substep(), warnings_once():  # what reads a run again repeats no warning
+            with substep(), warnings_once():  # reading a run again repeats no warning
                 _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
     files.publish(out, links)
     results.print(str(out))
     pushed = None
     if cfg.push:
-        from bayes_at_n.pipeline.records import hub  # which compares: seconds
+        from bayes_at_n.pipeline.records import hub  # it imports `compare`, which takes seconds
 
         pushed = hub.push(cfg.push, out)
     print_json({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
 
 
 def _made_of(out: Path, least: Sequence[str]) -> str | None:
-    """Return what the export in a folder was made of; None: there is none, or not all of it.
+    """Return the fingerprint of an export's inputs; None: there is no export, or not all of it.
 
-    Raises UserError: it holds what no export left there, or more than is in `least`, if that names
-    anything.
+    Raises UserError: the folder has files of no export, or runs that are not in `least`, unless
+    that is empty.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -72,29 +72,29 @@ def _made_of(out: Path, least: Sequence[str]) -> str | None:
         record = untrusted.read_json(out / _RECORD)
         files, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
-        raise UserError(f"{out}: is there, and no export made it; {remedy}") from None
+        raise UserError(f"{out}: exists, but no export made it; {remedy}") from None
     if least and (others := [one for one in record.get("holds", []) if one not in least]):
         what = others[0].rsplit(" ", 1)[0]
-        raise UserError(f"{out}: holds what this export lacks ({what}); {remedy}")
+        raise UserError(f"{out}: has a run that this export lacks ({what}); {remedy}")
     there = _files(out)
     for name, path in there.items():
         mark = str(files.get(name, ""))
-        # Its content counts where its time is another.
+        # If only its time differs, compare its content.
         if not mark.startswith(f"{parquet.fingerprint(path)} ") and (
             _mark(path).split()[::2] != mark.split()[::2]
         ):
-            raise UserError(f"{path}: was changed since it was exported; {remedy}")
+            raise UserError(f"{path}: has changed since it was exported; {remedy}")
     return made_of if there.keys() == files.keys() else None
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return every file but the record, by its path in the folder."""
+    """Map relative paths to the files of an export, without its record."""
     paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
     return {str(path.relative_to(folder)): path for path in paths if not path.is_dir()}
 
 
 def _mark(path: Path) -> str:
-    """Return size, time of change and checksum of a file, which is then on the disk."""
+    """Flush a file to disk; return its size, modification time and checksum."""
     total = 0
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -106,19 +106,19 @@ def _mark(path: Path) -> str:
 def _write(
     cfg: ExportConfig, sources: list[RunTable], out: Path, record: dict[str, object]
 ) -> None:
-    """Make the folder anew; what is there is one that an export left."""
+    """Write the folder anew, in place of an earlier export."""
     draft, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
     for left in drafts:  # by a command that was killed
         shutil.rmtree(left, ignore_errors=True)
     try:
         draft.mkdir()
         if not (begun := [source for source in sources if source.table.num_rows]):
-            raise UserError(f"{sources[0].run.path}: no attempt yet; run something first")
+            raise UserError(f"{sources[0].run.path}: no attempt yet; continue it with `run`")
         for run, outcome in ((source.run, source.table["outcome"]) for source in sources):
             planned, graded = len(run.questions) * run.cfg.sampling.trials, outcome.drop_null()
             if len(graded) < planned:
-                made = f"{len(outcome):,} of {planned:,} attempts"
-                warn(f"{run.path}: {made}, {len(graded):,} graded")
+                finished = f"{len(outcome):,} of {planned:,} attempts"
+                warn(f"{run.path}: {finished}, {len(graded):,} graded")
         with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
             pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, draft), draft)
         marks = {name: _mark(path) for name, path in _files(draft).items()}

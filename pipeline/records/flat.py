@@ -1,4 +1,4 @@
-"""One attempt a row, as CSV, JSON Lines or Parquet; what is exported so is imported again."""
+"""One attempt per row, as CSV, JSON Lines or Parquet; exports can be imported again."""
 
 import itertools
 import re
@@ -16,17 +16,17 @@ from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.source import Records, Source, json_lines, lines
 from bayes_at_n.pipeline.store import parquet
 
-# Our columns in order; `_CALLED` are those that `columns.COLUMNS` calls otherwise.
+# Our columns in order; `_CALLED` maps them to their names in `columns.COLUMNS`, if these differ.
 _NAMES = "dataset model question_id trial seed outcome answer gold problem prompt finish_reason"
 _NAMES += " has_box prompt_tokens completion_tokens a b c"
-_ASKED = ("dataset", "model", "gold", "problem", "prompt")
+_SHARED = ("dataset", "model", "gold", "problem", "prompt")
 _CALLED = {label: f"verdict_{label}" for label in "abc"}
 _CALLED |= {f"{part}_tokens": f"num_{part}_tokens" for part in ("prompt", "completion")}
 _CALLED |= {"token_ids": "completion_token_list", "logprobs": "completion_logprob_list"}
 
 
 def looks_like_json(path: Path, head: bytes) -> bool:
-    """Return whether a file that begins so is JSON Lines, by its name or its first character."""
+    """Return whether a file is JSON Lines, by its name or its first character."""
     return path.suffix == ".jsonl" or head.lstrip(b"\xef\xbb\xbf\n ")[:1] == b"{"
 
 
@@ -54,32 +54,32 @@ def read_csv(source: Source) -> Records:
         try:
             names, records = untrusted.csv_table(lines(path, source.skipped))
         except ValueError as error:
-            raise UserError(f"{path}: no CSV ({error})") from error
+            raise UserError(f"{path}: not valid CSV ({error})") from error
         columns.check_names(str(path), names)
         for place, record, damage in records:
             if damage:
                 source.skipped.damaged(place, damage)
-            yield place, record and {name: _unguarded(cell) for name, cell in record.items()}
+            yield place, record and {name: _unescaped(cell) for name, cell in record.items()}
 
 
-def _unguarded(cell: str) -> str:
-    """Return a cell without the apostrophe that keeps spreadsheets from running it.
+def _unescaped(cell: str) -> str:
+    """Return a cell without the apostrophe that keeps a spreadsheet from evaluating it.
 
-    >>> _unguarded("'=1+1"), _unguarded("''-x"), _unguarded("'tis"), _unguarded("=1")
+    >>> _unescaped("'=1+1"), _unescaped("''-x"), _unescaped("'tis"), _unescaped("=1")
     ('=1+1', "'-x", "'tis", '=1')
     """
     return cell[1:] if cell[:1] == "'" and re.match(untrusted.FORMULA, cell) else cell
 
 
 def write_csv(export: Export, folder: Path) -> None:
-    """Write `attempts.csv` of all runs: texts in quotes, nothing where a value is not known.
+    """Write `attempts.csv` of all runs: texts in quotes, unknown values empty.
 
-    A text that a spreadsheet would take for a formula has an apostrophe in front, which `import`
-    takes away again.
+    A text that a spreadsheet would evaluate as a formula gets an apostrophe, which `import`
+    removes.
     """
     from pyarrow.csv import CSVWriter
 
-    batches = map(_guarded, tables(export, export.sources))
+    batches = map(_escaped, tables(export, export.sources))
     write_rows(batches, folder / "attempts.csv", CSVWriter)
 
 
@@ -89,7 +89,7 @@ def write_parquet(export: Export, folder: Path) -> None:
 
 
 def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.writer) -> None:
-    """Write tables, of which there is one at least, as one file."""
+    """Write one or more tables as one file."""
     first = next(batches)
     with path.open("wb") as file, writer(file, first.schema) as written:
         for batch in itertools.chain([first], batches):
@@ -97,7 +97,7 @@ def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.wr
 
 
 def tables(export: Export, sources: list[RunTable]) -> Iterator[pa.Table]:
-    """Yield the attempts of some runs, some rows at a time, with the same columns of all runs."""
+    """Yield the attempts of some runs in batches, with the columns that all runs have together."""
     long = ["text"] * export.cfg.texts + ["token_ids", "logprobs"] * export.cfg.logprobs
     heads = sorted({head for source in export.sources for head in source.categories})
     names = [*_NAMES.split(), *heads, *long]
@@ -108,7 +108,7 @@ def tables(export: Export, sources: list[RunTable]) -> Iterator[pa.Table]:
         for head in heads:
             unknown = pa.nulls(rows.num_rows, pa.int8())
             rows = rows.append_column(head, source.categories.get(head, unknown))
-        known = {name: pa.array([row[name] for row in questions], pa.string()) for name in _ASKED}
+        known = {key: pa.array([row[key] for row in questions], pa.string()) for key in _SHARED}
         for batch in export.batches(source, *long, table=rows):
             question = pa.array(batch["key"].to_numpy() >> 32)
             for name, texts in known.items():
@@ -116,10 +116,10 @@ def tables(export: Export, sources: list[RunTable]) -> Iterator[pa.Table]:
             yield batch.select(names).rename_columns([_CALLED.get(name, name) for name in names])
 
 
-def _guarded(table: pa.Table) -> pa.Table:
-    r"""Return a table as CSV can have it: an apostrophe before what a spreadsheet would run.
+def _escaped(table: pa.Table) -> pa.Table:
+    r"""Return a table safe for CSV: an apostrophe before texts that a spreadsheet would evaluate.
 
-    >>> _guarded(pa.table({"answer": ["-1", "-x", "'=1", "a\0"]}))["answer"].to_pylist()
+    >>> _escaped(pa.table({"answer": ["-1", "-x", "'=1", "a\0"]}))["answer"].to_pylist()
     ['-1', "'-x", "''=1", 'a�']
     """
     for at, column in enumerate(table.columns):

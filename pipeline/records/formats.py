@@ -1,6 +1,6 @@
-"""How each kind of records is read, and where an import comes from: a file, a folder or the hub.
+"""Formats of records, and the source of an import: a file, a folder or the hub.
 
-A new kind of records is a module that yields them, a line in `KINDS` and an entry of `FORMATS`.
+A new format is a module that yields records, a line in `KINDS` and an entry of `FORMATS`.
 """
 
 import hashlib
@@ -34,22 +34,22 @@ from bayes_at_n.pipeline.records.batches import Batch
 from bayes_at_n.pipeline.records.source import Records, Skipped, Source, printable, start
 
 _GZIP = b"\x1f\x8b"
-_SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # by several metrics
+_SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills")  # have metrics
 
 
 class Format(NamedTuple):
-    """How one kind of records is read, and how a file or a folder of it is recognised."""
+    """How one kind of records is recognized and read."""
 
-    looks: Callable[[Path, bytes], bool]  # whether a file of this name that begins so is one
+    looks: Callable[[Path, bytes], bool]  # whether a file with this name and head is of the kind
     read: Callable[[Source], Records] = lambda _: iter(())
-    pattern: str = ""  # of the files of a folder, where it may be one; several, apart by spaces
+    pattern: str = ""  # of files in a folder; several are separated by spaces; "": one file only
     chooses: bool = False  # `dataset=` and `model=` choose among what the records name
-    positions: bool = False  # trials are positions from 0, not numbers that somebody gave
-    beside: Callable[[Path], Path] | None = None  # where a file that is read with each may be
-    batches: Callable[[Source], Iterator[Batch]] | None = None  # of columns, in the place of `read`
+    positions: bool = False  # trials are positions from 0, not the records' own numbers
+    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
+    batches: Callable[[Source], Iterator[Batch]] | None = None  # of columns, instead of `read`
 
 
-FORMATS = {  # a file is of the first kind that it looks like
+FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": Format(lighteval.looks, lighteval.read, "*.parquet", positions=True),
     "trace": Format(
         lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
@@ -74,32 +74,30 @@ FORMATS = {  # a file is of the first kind that it looks like
 
 
 def locate(cfg: RecordsConfig) -> Source:
-    """Find the files of a source and recognise their kind by what is in them.
+    """Find the files of a source and recognize their kind by their content.
 
-    Raises UserError: nothing there, nothing that this program can read, or a hub that does not
-    answer.
+    Raises UserError: there are no files, none that can be read, or the hub does not answer.
     """
     path, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
     if not path:
-        raise UserError("source: is missing; name a file, a folder or a hub id: source=PATH")
+        raise UserError("source: missing; name a file, a folder or a hub id: source=PATH")
     where = find_local(path)
     if where is None:
         where, revision = _download(path, revision)
     elif revision is not None:
-        raise UserError(f"revision={revision}: is for a hub id; {path} is on this machine")
+        raise UserError(f"revision={revision}: applies to hub ids only; {path} is a local path")
     kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
-        if (given := getattr(cfg.source, key)) is not None and kind not in able:
-            raise UserError(f"{key}={given}: is for {joined(able)}, and {path} is taken for {kind}")
+        if (value := getattr(cfg.source, key)) is not None and kind not in able:
+            raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
     fingerprint = _fingerprint(files, kind, cfg)
     return Source(cfg, kind, why, files, revision, fingerprint, Skipped(files))
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
-    """Fetch the Parquet files of OWNER/NAME on the hub, or of a folder in it; and their commit.
+    """Fetch the Parquet files of OWNER/NAME[/FOLDER] on the hub; return their folder and commit.
 
-    A data set's come from the cache where they are there; a bucket, which has no commits, is
-    brought up to date.
+    A dataset's come from the cache if they are there; a bucket, which has no commits, is synced.
     """
     parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
     if parts is None:
@@ -111,23 +109,25 @@ def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
     name, inside = parts[1], parts[2][1:]
     with from_hub(f"source={path}", remedy):
         try:
-            wanted = [f"{inside}/*.parquet".lstrip("/")]
+            patterns = [f"{inside}/*.parquet".lstrip("/")]
             folder = huggingface_hub.snapshot_download(
-                name, repo_type="dataset", revision=revision, allow_patterns=wanted
+                name, repo_type="dataset", revision=revision, allow_patterns=patterns
             )
             return Path(folder) / inside, Path(folder).name  # which is the commit
         except RepositoryNotFoundError:
             if revision is not None:
                 raise
             cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
-            kept = cache / f"buckets--{name.replace('/', '--')}" / inside
-            there = f"hf://buckets/{path}"
-            huggingface_hub.sync_bucket(there, str(kept), include=["*.parquet"], quiet=True)
-            return kept, None
+            local, remote = (
+                cache / f"buckets--{name.replace('/', '--')}" / inside,
+                f"hf://buckets/{path}",
+            )
+            huggingface_hub.sync_bucket(remote, str(local), include=["*.parquet"], quiet=True)
+            return local, None
 
 
 def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
-    """Return the kind of the files of a folder: the first of FORMATS that one is of; name others.
+    """Return kind, reason and files of a folder: the first of FORMATS that has any; name others.
 
     Raises UserError: no file of that kind, or of any.
     """
@@ -137,47 +137,47 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     if kind not in ("auto", *patterns):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{where}: {what}")
-    found: dict[str, list[Path]] = {name: [] for name in ("empty", *patterns)}
+    by_kind: dict[str, list[Path]] = {name: [] for name in ("empty", *patterns)}
     for path in sorted(path for path in where.rglob("*") if path.is_file()):
         if able := [n for n, pattern in patterns.items() if any(map(path.match, pattern.split()))]:
             head = start(path)
             looks = (name for name in able if FORMATS[name].looks(path, head))
             if kind_of := next(looks, None) if head.strip() else "empty":
-                found[kind_of].append(path)
-    if empty := [printable(str(path.relative_to(where))) for path in found.pop("empty")]:
-        warn(f"import: {plural(len(empty), 'empty file')} left out: {joined(empty, 3)}")
-    there = {name: files for name, files in found.items() if files}
-    chosen = next(iter(there), "") if kind == "auto" else kind
-    if files := there.pop(chosen, []):
-        for other, others in there.items() if kind == "auto" else ():
+                by_kind[kind_of].append(path)
+    if empty := [printable(str(path.relative_to(where))) for path in by_kind.pop("empty")]:
+        warn(f"import: {plural(len(empty), 'empty file')} skipped: {joined(empty, 3)}")
+    rest = {name: files for name, files in by_kind.items() if files}
+    chosen = next(iter(rest), "") if kind == "auto" else kind
+    if files := rest.pop(chosen, []):
+        for other, others in rest.items() if kind == "auto" else ():
             warn(
                 f"import: {where} also holds {plural(len(others), 'file')} of {other}, such as"
                 f" {printable(others[0].name)}, not read: kind={other} imports them"
             )
         return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
     if packed := next(where.rglob("*.gz"), None):
-        raise UserError(f"{packed}: is packed with gzip; unpack it first: gunzip -r {where}")
+        raise UserError(f"{packed}: is compressed with gzip; unpack it first: gunzip -r {where}")
     if kind != "auto":
-        besides = ", ".join(f"{len(files)} of {other}" for other, files in there.items())
+        besides = ", ".join(f"{len(files)} of {other}" for other, files in rest.items())
         what = f"no files of kind={kind} ({patterns[kind]})"
-        raise UserError(f"{where}: {what}, but {besides or 'none of another kind, too'}")
+        raise UserError(f"{where}: {what}; it has {besides or 'no records of another kind either'}")
     none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
-    raise UserError(f"{where}: holds no records as {none}; an NPZ is read alone: name the file")
+    raise UserError(f"{where}: has no records ({none}); to import an NPZ, name the file")
 
 
 def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
     if not path.is_file():
-        raise UserError(f"{path}: is no ordinary file")
+        raise UserError(f"{path}: is not a regular file")
     head = start(path)
     if head.startswith(_GZIP):
-        raise UserError(f"{path}: is packed with gzip; unpack it first: gunzip {path.name}")
+        raise UserError(f"{path}: is compressed with gzip; unpack it first: gunzip {path.name}")
     if not head.strip():
         raise UserError(f"{path}: is empty")
     if kind != "auto":
         return kind, f"kind={kind}", [path]
     if head.lstrip(b"\xef\xbb\xbf\r\n ")[:1] == b"[":
         raise UserError(
-            f"{path}: is one JSON list, and one object a line is read:"
+            f"{path}: is a JSON list, but must have one object per line:"
             f" jq -c '.[]' {path.name} > {path.stem}.jsonl"
         )
     for name, form in FORMATS.items():
@@ -187,7 +187,7 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
 
 
 def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
-    """Hash all that the run folders come from: settings and whole files, not their places."""
+    """Hash the settings and contents, but not the paths, of all files that are imported."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
     covered = list(files)
@@ -196,7 +196,7 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
         covered = []
     form = FORMATS.get(kind)
-    if form and form.pattern and not form.chooses:  # places name tasks and models
+    if form and form.pattern and not form.chooses:  # paths name tasks and models
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("results_*.json"))

@@ -1,7 +1,7 @@
-"""For the Hugging Face hub: attempts with a card as a data set, and scores for a model's page.
+"""Exports for the Hugging Face hub: attempts with a dataset card, scores for a model's page.
 
 Scores after github.com/huggingface/hub-docs, docs/hub/eval-results.md and modelcard.md, read
-2026-11-23. The first has no field for uncertainty: there it stands in `notes`, else in `args`.
+2026-11-23. The former has no field for uncertainty, which goes into `notes`, else into `args`.
 """
 
 import json
@@ -24,11 +24,11 @@ from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import markdown, to_markdown
 from bayes_at_n.pipeline.prepare.hub import from_hub
 from bayes_at_n.pipeline.records import flat
-from bayes_at_n.pipeline.records.about import LIBRARY, About, abouts, hub_id
+from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, hub_id, run_infos
 from bayes_at_n.pipeline.records.reading import Export
 from bayes_at_n.pipeline.store.files import file_stem
 
-# The tasks of benchmarks on the hub, as their eval.yaml calls them.
+# Task ids of benchmarks on the hub, from their eval.yaml.
 _TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}
 _TASKS |= {"MathArena/aime_2026": "MathArena/aime_2026"}
 _SPREAD = (
@@ -55,15 +55,15 @@ attempts = load_dataset("FOLDER_OR_ID", "{config}", split="train")
 ## Columns
 
 `outcome`: correct, wrong, no_answer, unparsable, timeout, error; null: not graded. `answer` was
-extracted from `text`, `gold` is the right one, `prompt` what the model saw; `finish_reason` is
-length where the token limit cut the response off. `verdict_a`, `verdict_b`, `verdict_c`: a
+extracted from `text`, `gold` is the reference, `prompt` the model's input; `finish_reason` is
+length if the token limit truncated the response. `verdict_a`, `verdict_b`, `verdict_c`: a
 verifier's probabilities of correct, incorrect, invalid. `category_RUBRIC`: the number of a rubric's
 category.
 """
 
 
 def write(export: Export, folder: Path) -> None:
-    """Write data/DATASET/NNN-RUN.parquet, pictures, and README.md with the results in it.
+    """Write data/DATASET/NNN-RUN.parquet, figures, and README.md with the results.
 
     Raises UserError: nothing is graded.
     """
@@ -97,7 +97,7 @@ def write(export: Export, folder: Path) -> None:
 
 
 def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
-    """Return the results of a data set and how its runs were sampled, without paths of ours."""
+    """Return a dataset's results and how its runs were sampled, without local paths."""
     tables, stem = comparison.tables_of(cohort, cfg), file_stem(cohort.dataset)
     style.save(comparison.figures_of(cohort, cfg, tables)["forest"], images / stem)
     parts = [
@@ -108,39 +108,39 @@ def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
         f"![Scores with intervals](images/{stem}.png)",
     ]
     models = {member.name: member.run.cfg.model for member in cohort.members}
-    ids = {name: [of.id, of.revision] for name, of in models.items() if hub_id(of.id)}
-    if known := [of for of in cohort.members if differences.sampling_known(of.run)]:
+    ids = {name: [model.id, model.revision] for name, model in models.items() if hub_id(model.id)}
+    if known := [member for member in cohort.members if differences.sampling_known(member.run)]:
         protocol = differences.protocol(known[0].run) | {"models": ids or None}
         protocol = {key: value for key, value in protocol.items() if value is not None}
         parts += [
-            f"How {markdown(known[0].name)} was sampled; where others differ the table says so:",
+            f"How {markdown(known[0].name)} was sampled; the table notes where others differ:",
             textwrap.indent(json.dumps(protocol, indent=2), "    "),
         ]
     return "\n\n".join(parts)
 
 
 def push(repo: str, folder: Path) -> str:
-    """Upload a folder as a data set; one that is not there is made, and private.
+    """Upload a folder as a dataset, which is created as a private one if missing.
 
-    Returns its address. Raises UserError: no token, no network, no right to write there.
+    Returns its URL. Raises UserError: no token, no network, or no write access.
     """
     import huggingface_hub
 
     if huggingface_hub.get_token() is None:
-        raise UserError(f"push={repo}: no token of the hub; `hf auth login`, or set HF_TOKEN")
+        raise UserError(f"push={repo}: no hub token; run `hf auth login`, or set HF_TOKEN")
     note(f"export: uploading {folder} to {repo}")
-    remedy = f"{folder} is whole; the same command uploads it"
+    remedy = f"{folder} is complete; the same command uploads it"
     with from_hub(f"push={repo}", remedy, online=False, action="uploaded"):
         api = huggingface_hub.HfApi()
         url = api.create_repo(repo, repo_type="dataset", private=True, exist_ok=True)
-        # What an export before left there and this one lacks goes.
+        # Files of an earlier export that this one lacks are deleted.
         kept = {"ignore_patterns": ["export.json"], "delete_patterns": ["data/**", "images/**"]}
         api.upload_folder(repo_id=repo, repo_type="dataset", folder_path=folder, **kept)
     return str(url)
 
 
 def write_scores(export: Export, folder: Path) -> None:
-    """Write RUN/.eval_results/DATASET.yaml and, of all data sets, RUN/model-index.yaml; in percent.
+    """Write RUN/.eval_results/DATASET.yaml and, for all datasets, RUN/model-index.yaml, in percent.
 
     Raises UserError: nothing is graded.
     """
@@ -148,46 +148,46 @@ def write_scores(export: Export, folder: Path) -> None:
 
     by_folder: dict[Path, list[EvalResult]] = defaultdict(list)
     notes: list[str] = []
-    for source, of in abouts(export):
-        cfg, place = source.run.cfg.dataset, folder / file_stem(source.name)
-        place.mkdir(exist_ok=True)
+    for source, info in run_infos(export):
+        cfg, subfolder = source.run.cfg.dataset, folder / file_stem(source.name)
+        subfolder.mkdir(exist_ok=True)
         on_hub = {"config": cfg.subset, "split": cfg.split, "revision": cfg.revision}
-        data: dict[str, Any] = {f"dataset_{k}": v for k, v in on_hub.items() if of.dataset_id}
+        data: dict[str, Any] = {f"dataset_{k}": v for k, v in on_hub.items() if info.dataset_id}
         results = []
-        for metric, score in of.scores:
+        for metric, score in info.scores:
             value, *spread = (round(100 * float(part), 4) for part in score)
             more = dict(zip(("stderr", "low", "high"), spread, strict=True))
-            more |= {"confidence": of.confidence, "trials": of.trials}
+            more |= {"confidence": info.confidence, "trials": info.trials}
             kind = "accuracy" if metric.name == "avg" else metric.name
-            data |= {"metric_name": f"{metric.title(of.trials)}, %", "metric_args": more}
-            names = "text-generation", of.dataset_id or of.dataset, of.dataset, kind
+            data |= {"metric_name": f"{metric.title(info.trials)}, %", "metric_args": more}
+            names = "text-generation", info.dataset_id or info.dataset, info.dataset, kind
             results.append(EvalResult(*names, value, **data))
-        if of.dataset_id is None:
-            notes += [f"{of.dataset} is on no hub, so its scores are in model-index.yaml alone"]
+        if info.dataset_id is None:
+            notes += [f"{info.dataset} is not on the hub: its scores are in model-index.yaml only"]
         elif results:
-            if of.dataset_id not in _TASKS:
-                notes += [f"task_id of {of.dataset_id} is not known here: see the eval.yaml there"]
-            path = place / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
+            if info.dataset_id not in _TASKS:
+                notes += [f"task_id of {info.dataset_id} is unknown: see the dataset's eval.yaml"]
+            path = subfolder / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
             path.parent.mkdir(exist_ok=True)
-            path.write_text(yaml.safe_dump([_entry(of, results[0])], sort_keys=False), "utf-8")
-        by_folder[place] += results
-        card = ModelCardData(model_name=of.called, eval_results=by_folder[place])
-        (place / "model-index.yaml").write_text(f"{card}\n", "utf-8")
+            path.write_text(yaml.safe_dump([_entry(info, results[0])], sort_keys=False), "utf-8")
+        by_folder[subfolder] += results
+        card = ModelCardData(model_name=info.model, eval_results=by_folder[subfolder])
+        (subfolder / "model-index.yaml").write_text(f"{card}\n", "utf-8")
         export.meter.advance(source.table.num_rows)
     for line in dict.fromkeys(notes):
         note(f"export: {line}")
 
 
-def _entry(of: About, avg: Any) -> dict[str, Any]:
-    """Return avg@N of a run as its data set's leaderboard takes it."""
+def _entry(info: RunInfo, avg: Any) -> dict[str, Any]:
+    """Return avg@N of a run in the form of its dataset's leaderboard."""
     data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
     notes = [avg.metric_name, _SPREAD.format(**avg.metric_args)]
-    notes += [] if of.stderr is None else [f"{100 * of.stderr:.2f} over questions"]
-    notes.append(f"{of.graded} attempts")
-    notes += [f"{k} {v}" for k, v in of.arguments.items() if k != "seed"]
+    notes += [] if info.stderr is None else [f"{100 * info.stderr:.2f} over questions"]
+    notes.append(f"{info.graded} attempts")
+    notes += [f"{k} {v}" for k, v in info.arguments.items() if k != "seed"]
     return {
         "dataset": data | ({"revision": r} if (r := avg.dataset_revision) else {}),
         "value": avg.metric_value,
-        "date": of.ended.date().isoformat(),
+        "date": info.ended.date().isoformat(),
         "notes": ", ".join([*notes, LIBRARY]),
     }

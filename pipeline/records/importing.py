@@ -1,4 +1,4 @@
-"""The verb `import`: source, first pass, plan, second pass, and run folders renamed into place."""
+"""The verb `import`: find a source, plan its runs, write their rows, rename them into place."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,22 +18,22 @@ from bayes_at_n.pipeline.records.plan import Plan
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 from bayes_at_n.pipeline.store import runfolder
 
-_DONE = "_imports"  # folder of runs: one file for each import that was completed
-_WRITERS = 4  # more than there may be cores: they also wait for the disk
+_DONE = "_imports"  # in the folder of runs: a file for each completed import
+_WRITERS = 4  # threads; they also wait for the disk
 
 
 def import_records(cfg: RecordsConfig) -> None:
-    """Import a source into run folders `runs/DATASET/MODEL[-TAG]`; the same again does nothing.
+    """Import a source into run folders `runs/DATASET/MODEL[-TAG]`; repeating it does nothing.
 
-    What is damaged or repeated is left out, counted and named. Folders appear complete, at the end,
-    or not at all. Raises UserError: nothing there, nothing readable, or a run folder that something
-    else made. OSError: the disk is full, or fails; the same command starts again.
+    Damaged and duplicate records are skipped, counted and named. Folders appear at the end, each
+    complete or not at all. Raises UserError: no source, nothing readable, or a run folder of
+    something else. OSError: the disk is full, or fails; the same command starts again.
     """
     root, source = Path(cfg.runs).expanduser(), locate(cfg)
-    note(f"import: {source.path} taken for {source.kind} ({source.why})")
+    note(f"import: {source.path} read as {source.kind} ({source.why})")
     record = root / _DONE / f"{source.fingerprint}.json"
     done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
-    ours = source.kind == "runs"  # whose manifests do not know where they were copied from
+    ours = source.kind == "runs"  # whose manifests do not record their source
     if done and all(
         folder.is_dir() if ours else _made_by(folder) == source.fingerprint for folder in done
     ):
@@ -51,19 +51,19 @@ def import_records(cfg: RecordsConfig) -> None:
 
 
 def _import(source: Source, root: Path, draft: Path) -> list[Path]:
-    """Make the run folders of a source; returns where they are."""
-    plan = _planned(source)
+    """Create the run folders of a source; return their paths."""
+    plan = _make_plan(source)
     questions.match(source.cfg.source.questions, plan)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
-    missing = [i for i, target in enumerate(targets) if not _is_there(target, source.fingerprint)]
+    missing = [i for i, path in enumerate(targets) if not _is_complete(path, source.fingerprint)]
     _write_tables(replace(source, first=False), plan, draft)
     left_out = source.skipped.lines()
     for line in left_out:
         warn(f"import: {line}")
     if not any(any(draft.glob(f"*/*/{name}")) for name in ("attempts", "grades")):
-        there = ", ".join(map(printable, sorted(source.skipped.columns)[:30]))
-        raise UserError(f"{source.path}: no outcome and no text can be read in its columns {there}")
+        columns = ", ".join(map(printable, sorted(source.skipped.columns)[:30]))
+        raise UserError(f"{source.path}: no column has readable outcomes or texts: {columns}")
     for i in missing:
         runs.complete(source, plan, i, draft / plan.runs[i].folder, targets[i], left_out)
     for i in missing:
@@ -72,13 +72,13 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     return targets
 
 
-def _planned(source: Source) -> Plan:
-    """First pass: which record becomes which attempt, and what keeps others from becoming one."""
+def _make_plan(source: Source) -> Plan:
+    """Run the first pass, which assigns records to attempts and notes what is wrong with others."""
     kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
-    damaged = Skipped(source.files)  # the second pass will meet and count it again
+    damaged = Skipped(source.files)  # counted by the second pass
     size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
-    with Meter("import: which attempts there are, MiB", size) as meter:
+    with Meter("import: first pass, MiB", size) as meter:
         for batch in _batches(replace(source, skipped=damaged)):
             plan.add(batch, skipped)
             number += batch.sound.size
@@ -88,12 +88,12 @@ def _planned(source: Source) -> Plan:
     plan.assign_trials(skipped, kind.positions)
     if not (plan.run >= 0).any():
         why = ": ".join(("", *damaged.lines(), *skipped.lines()))
-        raise UserError(f"{source.path}: holds no record that can be used{why}")
+        raise UserError(f"{source.path}: has no usable record{why}")
     return plan
 
 
 def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
-    """Second pass: the rows of every run, on their way to the disk."""
+    """Run the second pass, which writes the rows of every run."""
     at = 0
     with Meter("import", plan.run.size) as meter, ThreadPoolExecutor(_WRITERS) as writers:
         tables = runs.Tables(draft, plan, source, writers)
@@ -113,23 +113,23 @@ def _batches(source: Source) -> Iterator[Batch]:
     for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
         if len(given) > 1 and not kind.chooses and (key, source.kind) != ("model", "npz"):
             raise UserError(
-                f"{key}={printable(','.join(given))}: {source.kind} takes one name, for what its"
-                " records do not name"
+                f"{key}={printable(','.join(given))}: {source.kind} takes one name, for records"
+                " without one"
             )
     return kind.batches(source) if kind.batches else of_records(source, kind.read(source))
 
 
-def _is_there(target: Path, fingerprint: str) -> bool:
-    """Return whether this import already made a run folder, which is left alone.
+def _is_complete(target: Path, fingerprint: str) -> bool:
+    """Return whether this import has already made a run folder.
 
-    Raises UserError: a folder is there and of something else.
+    Raises UserError: the folder exists and is from something else.
     """
     if not target.exists():
         return False
     if _made_by(target) != fingerprint:
         raise UserError(
-            f"{target}: is there and not of this import; give it another name with tag=NAME,"
-            " another place with runs=FOLDER, or remove it"
+            f"{target}: exists and is not from this import; set another name with tag=NAME or"
+            " another folder with runs=FOLDER, or remove it"
         )
     note(f"import: {target} is complete, left as it is")
     return True
@@ -140,7 +140,7 @@ def _rename(folder: Path, target: Path, fingerprint: str) -> None:
     try:
         folder.rename(target)
     except OSError:
-        if not _is_there(target, fingerprint):  # else the same import, of another process
+        if not _is_complete(target, fingerprint):  # else the same import, of another process
             raise
     atomic.sync_folder(target.parent)
 
@@ -152,7 +152,7 @@ def _made_by(folder: Path) -> str | None:
 
 
 def _summarise(plan: Plan, targets: list[Path]) -> None:
-    """Print a line a data set; and whether answers can be compared again."""
+    """Print a line per dataset, and whether it can be or needs to be graded."""
     for dataset, known in plan.questions.items():
         planned = [run for run in plan.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]

@@ -1,8 +1,8 @@
-"""inspect_ai's logs, `.eval` and JSON, of version 2: an epoch of a sample is a trial.
+"""Logs of inspect_ai, `.eval` and JSON, version 2: an epoch of a sample is a trial.
 
-The library's own classes read what a log holds, whatever version wrote it, and check what is
-written (0.3.285). Files are opened here, sample by sample: its readers hold a JSON log whole and
-unpack a zip without asking how much it will be; its writer takes a whole log from memory.
+The library's own classes (0.3.285) parse logs of all its versions and validate what is written.
+Files are read and written here, sample by sample: its readers load a JSON log whole and unpack a
+zip of any size; its writer takes a whole log from memory.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from bayes_at_n.pipeline.records import logs, names
 from bayes_at_n.pipeline.records.about import (
     LIBRARY,
     VERSION,
-    About,
-    abouts,
+    RunInfo,
     graded,
     questions,
+    run_infos,
     usage,
 )
 from bayes_at_n.pipeline.records.columns import UNDECIDED
@@ -41,7 +41,7 @@ _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file that begins so is a log: a zip of JSON files, or JSON with `eval`."""
+    """Return whether a file with this head is a log: a zip of JSON files, or JSON with `eval`."""
     if head[:4] == b"PK\x03\x04":
         return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".json")
     start = head[:4096]
@@ -51,16 +51,16 @@ def looks(path: Path, head: bytes) -> bool:
 
 
 def read(source: Source) -> Records:
-    """Yield the samples of all logs; of several of one folder, task and model the latest counts.
+    """Yield the samples of all logs; of several of one folder, task and model, the latest.
 
-    Raises UserError: inspect_ai is not installed; no log can be read; dataset= or model= is to name
-    several; a sample has no such metric.
+    Raises UserError: inspect_ai is not installed; no log can be read; dataset= or model= would name
+    several; a sample lacks the metric.
     """
     try:
         from inspect_ai.log import EvalLog, EvalSample  # zipfile learns their compression, too
     except ImportError as error:
-        how = f"logs of inspect_ai are read with it ({error}): {install('inspect')}"
-        raise UserError(how) from error
+        needs = f"logs of inspect_ai need the library ({error}): {install('inspect')}"
+        raise UserError(needs) from error
     why, heads = "", dict[Path, Any]()
     for path in source.files:
         try:
@@ -77,7 +77,7 @@ def read(source: Source) -> Records:
 
     def samples(path: Path) -> Iterator[tuple[str, Any]]:
         if source.first and heads[path].status != "success":
-            what = f"its status is {heads[path].status}; what is there counts"
+            what = f"its status is {heads[path].status}; finished samples are imported"
             warn(f"import: {source.skipped.file(path)}: {what}")
         for number, sample in enumerate(itertools.islice(_records(path), 1, None)):
             yield f"{source.skipped.file(path)}, sample {number}", sample
@@ -88,15 +88,15 @@ def read(source: Source) -> Records:
 
 
 def _run(path: Path, head: Any) -> logs.Run:
-    """Return what a log calls its task, its model and the effort to reason."""
+    """Return the task, model and reasoning effort of a log."""
     spec = head.eval
-    called = (spec.task.rpartition("/")[2], (spec.dataset.name or "").rpartition("/")[2])
-    known = (name for name in called if names.dataset_name(name) in compose.files("dataset"))
+    tasks = (spec.task.rpartition("/")[2], (spec.dataset.name or "").rpartition("/")[2])
+    known = (name for name in tasks if names.dataset_name(name) in compose.files("dataset"))
     owner = spec.model.split("/")[-2:] if spec.model.count("/") > 1 else [spec.model]  # no provider
     effort = head.plan.config.reasoning_effort or spec.model_generate_config.reasoning_effort
     ids = (id for id in spec.dataset.sample_ids or [] if isinstance(id, int))
     return {
-        "task": next(known, called[0]),
+        "task": next(known, tasks[0]),
         "model": "/".join(owner),
         "level": effort or "",
         "folder": path.parent,
@@ -105,7 +105,7 @@ def _run(path: Path, head: Any) -> logs.Run:
 
 
 def _records(path: Path) -> Iterator[Any]:
-    """Yield what a log says of itself, then its samples, one by one."""
+    """Yield the header of a log, then its samples, one by one."""
     with path.open("rb") as file:
         packed = file.read(2) == b"PK"
     return _unpacked(path) if packed else parts(path, "samples")
@@ -114,8 +114,8 @@ def _records(path: Path) -> Iterator[Any]:
 def parts(path: Path, within: str) -> Iterator[Any]:
     """Yield the object of a JSON file up to its list `within`, then that list's items one by one.
 
-    Only one value is in memory. Raises ValueError: no such JSON in UTF-8, or a value of over
-    MOST_LINE characters. MemoryError, RecursionError: one that there is no room for.
+    Only one value is in memory. Raises ValueError: invalid JSON or UTF-8, or a value of over
+    MOST_LINE characters. MemoryError, RecursionError: a value too large or too deep.
     """
     head, key, text, inside, piece = dict[str, Any](), None, "", False, 1 << 16
     decoder = json.JSONDecoder()
@@ -128,7 +128,7 @@ def parts(path: Path, within: str) -> Iterator[Any]:
                 text, inside = text[1:], True
                 yield head
                 continue
-            with contextlib.suppress(json.JSONDecodeError):  # as long as it is not whole
+            with contextlib.suppress(json.JSONDecodeError):  # while it is incomplete
                 with untrusted.memory_limit(len(text)):
                     value, end = decoder.raw_decode(text)
                 if end < len(text):
@@ -148,19 +148,19 @@ def parts(path: Path, within: str) -> Iterator[Any]:
 
 
 def _unpacked(path: Path) -> Iterator[Any]:
-    """Yield the JSON of the members of a zip, header first; for a damaged one the exception."""
+    """Yield the JSON of a zip's members, header first; for a damaged member, the exception."""
     with archive(path) as log:
-        of = log.NameToInfo  # of two of one name the last, as its own readers have it
-        head = of["header.json" if "header.json" in of else "_journal/start.json"]
-        for member in (head, *(of[name] for name in of if name.startswith("samples/"))):
+        files = log.NameToInfo  # of two with one name the last, as for the library
+        head = files["header.json" if "header.json" in files else "_journal/start.json"]
+        for member in (head, *(files[name] for name in files if name.startswith("samples/"))):
             try:
                 if member.file_size > untrusted.MOST_LINE:
                     raise ValueError(f"over {untrusted.MOST_LINE >> 20} MiB")
                 with untrusted.memory_limit(member.file_size):
                     text = log.read(member)
                 part = untrusted.json_value(text)
-            except MemoryError as error:  # it is hostile, and so are the others
-                raise ValueError(f"{member.filename} unpacks to more than it says") from error
+            except MemoryError as error:  # a hostile file, which is not read further
+                raise ValueError(f"{member.filename} unpacks to more than it declares") from error
             except Exception as error:  # as in `read`
                 if member is head:
                     raise
@@ -171,7 +171,7 @@ def _unpacked(path: Path) -> Iterator[Any]:
 def _attempt(
     EvalSample: Any, run: logs.Run, data: Any, outcomes: logs.Outcomes
 ) -> Iterator[dict[str, Any]]:
-    """Yield the attempt that a sample is. Raises LeftOut: it did not come to its end."""
+    """Yield the attempt of a sample. Raises LeftOut: it has none that is finished."""
     if isinstance(data, Exception):
         raise data
     before = itertools.takewhile(lambda message: message["role"] != "assistant", data["messages"])
@@ -180,7 +180,7 @@ def _attempt(
     scores, values, whole = sample.scores or {}, dict[str, Any](), isinstance(sample.id, int)
     if sample.invalidation or (not scores and (sample.error or not sample.output.choices)):
         raise logs.LeftOut("samples invalidated, ended by an error or without an answer")
-    for scorer, score in scores.items():  # of a scorer of several values SCORER/NAME
+    for scorer, score in scores.items():  # several values of a scorer are named SCORER/NAME
         several = score.value if isinstance(score.value, dict) else {"": score.value}
         values |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}
     (outcome,) = outcomes(values)
@@ -216,29 +216,30 @@ def write(export: Export, folder: Path) -> None:
     import inspect_ai.model
     import inspect_ai.scorer
 
-    for source, of in abouts(export):
+    for source, info in run_infos(export):
         try:
-            _write(inspect_ai, export, source, of, folder)
-        except (TypeError, ValueError) as error:  # of texts where something else should be
+            _write(inspect_ai, export, source, info, folder)
+        except (TypeError, ValueError) as error:  # the run's questions have values of wrong types
             lacks = f"no log of inspect_ai: {one_line(error)}"
             raise UserError(f"{source.run.path}: {lacks}") from error
 
 
-def _write(lib: Any, export: Export, source: RunTable, of: About, folder: Path) -> None:
+def _write(lib: Any, export: Export, source: RunTable, info: RunInfo, folder: Path) -> None:
     summaries = []
     shared = {id: _question(row) for id, row in questions(source).items()}
-    name = f"{of.ended:%Y-%m-%dT%H-%M-%S}+00-00_{names.safe_name(of.dataset)}_{of.uid.hex}.eval"
+    task = names.safe_name(info.dataset)
+    name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
     with zipfile.ZipFile(folder / name, "w") as archive:
         for row in graded(export, source):
-            sample = _sample(lib, row, shared[row["question_id"]], of)
+            sample = _sample(lib, row, shared[row["question_id"]], info)
             _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
             summaries.append(_json(sample.summary()))
         _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
-        _put(archive, "header.json", _json(lib.log.EvalLog.model_validate(_header(source, of))))
+        _put(archive, "header.json", _json(lib.log.EvalLog.model_validate(_header(source, info))))
 
 
 def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    """Add a file, of no time: the same run gives the same bytes."""
+    """Add a file without a time stamp: equal runs give equal bytes."""
     archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 1)  # 6 takes thrice as long
 
 
@@ -246,27 +247,27 @@ def _json(model: Any) -> bytes:
     return bytes(model.model_dump_json(exclude_none=True).encode())
 
 
-def _header(source: RunTable, of: About) -> dict[str, Any]:
-    """Return all but the samples."""
+def _header(source: RunTable, info: RunInfo) -> dict[str, Any]:
+    """Return everything but the samples."""
     ids = [row["question_id"] for row in source.run.questions]
-    scores = {metric.name: score._asdict() for metric, score in of.scores}
-    values = {"accuracy": scores.get("avg", {}).get("value"), "stderr": of.stderr}
+    scores = {metric.name: score._asdict() for metric, score in info.scores}
+    values = {"accuracy": scores.get("avg", {}).get("value"), "stderr": info.stderr}
     metrics = {name: {"name": name, "value": x} for name, x in values.items() if x is not None}
-    known = {"confidence": of.confidence, "prior": of.prior, **scores}
+    known = {"confidence": info.confidence, "prior": info.prior, **scores}
     tokens = (pc.sum(source.table[f"{part}_tokens"]) for part in ("prompt", "completion"))
-    used = {of.called: usage(*(number.as_py() or 0 for number in tokens))}
-    began, ended = of.began.isoformat(), of.ended.isoformat()
+    used = {info.model: usage(*(number.as_py() or 0 for number in tokens))}
+    began, ended = info.began.isoformat(), info.ended.isoformat()
     reached = {"name": "grade", "scorer": "grade", "reducer": "mean", "metrics": metrics}
-    results = {"total_samples": len(ids) * of.trials, "completed_samples": of.graded}
+    results = {"total_samples": len(ids) * info.trials, "completed_samples": info.graded}
     spec: dict[str, Any] = {
-        **dict.fromkeys(("eval_id", "run_id", "task_id"), of.uid.hex),
-        **{"created": began, "task": of.dataset, "model": of.called, "solver": "generate"},
-        "dataset": {"name": of.dataset, "samples": len(ids), "sample_ids": ids},
-        "config": {"epochs": of.trials, "epochs_reducer": ["mean"]},
+        **dict.fromkeys(("eval_id", "run_id", "task_id"), info.uid.hex),
+        **{"created": began, "task": info.dataset, "model": info.model, "solver": "generate"},
+        "dataset": {"name": info.dataset, "samples": len(ids), "sample_ids": ids},
+        "config": {"epochs": info.trials, "epochs_reducer": ["mean"]},
         "scorers": [{"name": "grade", "metrics": [{"name": name} for name in metrics]}],
-        "model_generate_config": of.arguments,
+        "model_generate_config": info.arguments,
         "packages": {LIBRARY: VERSION},
-        "metadata": {"run": source.name, "scores": known, **of.sampling},
+        "metadata": {"run": source.name, "scores": known, **info.sampling},
     }
     return {
         **{"version": 2, "status": "success", "eval": spec},
@@ -277,7 +278,7 @@ def _header(source: RunTable, of: About) -> dict[str, Any]:
 
 
 def _question(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what all samples of a question share; chat turns of a server are stored as JSON."""
+    """Return the fields shared by all samples of a question, whose prompt may be chat turns."""
     turns = [{"role": "user", "content": row["prompt"] or row["problem"]}]
     if row["prompt_token_ids"] is None and row["prompt"].startswith("["):
         turns = json.loads(row["prompt"])
@@ -286,9 +287,9 @@ def _question(row: dict[str, Any]) -> dict[str, Any]:
     return shared | {"choices": row["choices"], "messages": turns}
 
 
-def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], of: About) -> Any:
-    """Return an attempt in the library's types, made singly: at once they take thrice as long."""
-    key, make = str(uuid5(of.uid, f"{row['question_id']} {row['trial']}")), lib.model
+def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], info: RunInfo) -> Any:
+    """Return an attempt in the library's types, one by one, which is three times as fast."""
+    key, make = str(uuid5(info.uid, f"{row['question_id']} {row['trial']}")), lib.model
     content = [make.ContentText(text=row["response"])]
     if row["reasoning"] is not None:
         content.insert(0, make.ContentReasoning(reasoning=row["reasoning"]))
@@ -298,13 +299,14 @@ def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], of: About) 
     used = row["usage"] and make.ModelUsage(**row["usage"])
     value, why = {"value": "C" if row["right"] else "I"}, {"metadata": {"layer": row["layer"]}}
     score = lib.scorer.Score(answer=row["answer"], explanation=row["reason"], **value, **why)
+    output = make.ModelOutput(model=info.model, choices=[choice], usage=used, time=row["seconds"])
     return lib.log.EvalSample(
         **question | {"messages": [*question["messages"], answer]},
         uuid=key,
         epoch=row["trial"] + 1,
-        output=make.ModelOutput(model=of.called, choices=[choice], usage=used, time=row["seconds"]),
+        output=output,
         scores={"grade": score},
         metadata=row["metadata"],
-        model_usage={of.called: used} if used else {},
+        model_usage={info.model: used} if used else {},
         total_time=row["seconds"],
     )

@@ -1,4 +1,4 @@
-"""Details of lighteval, Parquet with a row a question: its texts are trials."""
+"""Details of lighteval, Parquet with a row per question, whose texts are trials."""
 
 import functools
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.records import logs, trace
 from bayes_at_n.pipeline.records.source import Records, Source
 
-_STRUCTS = {"doc", "metric", "model_response"}  # in some versions with __ around them
+_STRUCTS = {"doc", "metric", "model_response"}  # in some versions between __
 _DOC = ("query", "original_query", "choices", "gold_index", "id")
 _RESPONSE = ("text", "reasonings", "output_tokens")
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file that begins so is Parquet with lighteval's columns."""
+    """Return whether a file is Parquet with lighteval's columns."""
     try:
         with untrusted.memory_limit(path.stat().st_size):
             names = pq.read_schema(path).names if head[:4] == b"PAR1" else ()
@@ -28,9 +28,9 @@ def looks(path: Path, head: bytes) -> bool:
 
 
 def read(source: Source) -> Records:
-    """Yield the texts of all files; of one model's files of one task the latest counts.
+    """Yield the texts of all files; of a model's files of one task, the latest.
 
-    Raises UserError: dataset= or model= is to name several; a row has no such metric.
+    Raises UserError: dataset= or model= would name several; a row lacks the metric.
     """
     runs = {path: _run(path) for path in sorted(source.files)}  # dates sort as texts
     rows = functools.partial(_rows, source)
@@ -55,7 +55,7 @@ def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     leaves += [own["metric"], *(f"{own['model_response']}.{name}" for name in _RESPONSE)]
     seen = 0
     for number, batch in trace.batches(path, leaves, source.skipped):
-        with untrusted.memory_limit(size):  # texts may stand there once for many rows
+        with untrusted.memory_limit(size):  # a text may be stored once for many rows
             rows = batch.to_pylist() if batch else []
         for at, row in enumerate(rows, seen):
             yield (
@@ -66,7 +66,7 @@ def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _attempts(run: logs.Run, row: Any, outcomes: logs.Outcomes) -> Iterator[dict[str, Any]]:
-    """Yield one a text."""
+    """Yield an attempt per text."""
     doc, response = row["doc"], row["model_response"]
     values = {name: value for name, value in row["metric"].items() if value is not None}
     texts, gold = response["text"] or [None], doc["gold_index"]

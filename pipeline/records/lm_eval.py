@@ -1,9 +1,9 @@
-"""lm-evaluation-harness: sample logs of `--log_samples`, one object a question, read and written.
+"""lm-evaluation-harness: sample logs of `--log_samples`, a line per question, read and written.
 
-Each line has doc_id, doc, target, arguments, resps (for each request a list with one text a
-repeat), filtered_resps, filter, the names of its metrics and their values. Written after lm_eval
-0.4.13: its tracker, `result_schema.py` and what reads them. The trials of a question are the
-repeats of its one request; `exact_match` has a number for each, `acc` their mean.
+Each line has doc_id, doc, target, arguments, resps (per request a list with a text per repeat),
+filtered_resps, filter, the names of its metrics and their values. After lm_eval 0.4.13: its
+tracker, `result_schema.py` and their readers. The trials of a question are the repeats of its one
+request; `exact_match` has a number for each, `acc` their mean.
 """
 
 import functools
@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.about import LIBRARY, About, abouts, graded, questions
+from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, graded, questions, run_infos
 from bayes_at_n.pipeline.records.columns import name_of, text, truth
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
@@ -35,15 +35,15 @@ _MOST_REPEATS = 10_000
 
 
 def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file is one, by its name or its keys."""
+    """Return whether a file is a sample log, by its name or its keys."""
     named = path.name.startswith("samples_") or b'"resps"' in head
     return bool(_NAME.fullmatch(path.name)) or (named and b'"doc_id"' in head)
 
 
 def read(source: Source) -> Records:
-    """Yield the attempts of all files; of several of one folder and task the latest counts.
+    """Yield the attempts of all files; of several of one folder and task, the latest.
 
-    Raises UserError: dataset= or model= is to name several; no sample has the metric or filter.
+    Raises UserError: dataset= or model= would name several; no sample has the metric or filter.
     """
     runs = dict[Path, logs.Run]()
     for path in sorted(source.files):  # dates sort as texts
@@ -56,7 +56,7 @@ def read(source: Source) -> Records:
 
 
 def _model(path: Path) -> str:
-    """Return the model, from the results file beside the samples, else from the folder's name."""
+    """Return the model named in the results file beside the samples, else by the folder."""
     parts = _NAME.fullmatch(path.name)
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
@@ -69,7 +69,7 @@ def _model(path: Path) -> str:
 
 
 def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the samples of one filter, the first of the file where none is chosen."""
+    """Yield the samples of the chosen filter, by default the first in the file."""
     chosen = source.cfg.source.filter
     filters: Counter[str] = Counter()  # how many samples each has
     for place, sample in json_lines(path, source.skipped):
@@ -78,9 +78,9 @@ def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]
         if filtered == chosen:
             yield place, sample
     if filters and chosen is not None and not filters.pop(chosen, 0):
-        there = ", ".join(repr(printable(name)) for name in filters)
+        listed = ", ".join(repr(printable(name)) for name in filters)
         what = f"filter={printable(chosen)}: not in {source.skipped.file(path)}"
-        raise UserError(f"{what}, which has {there}")
+        raise UserError(f"{what}, which has {listed}")
     if filters and source.first:
         others = ", ".join(f"{printable(name)} ({number})" for name, number in filters.items())
         what = f"{path.name}: filter {printable(str(chosen))} counts"
@@ -90,7 +90,7 @@ def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]
 def _attempts(
     metric: str | None, run: logs.Run, sample: Any, outcomes: logs.Outcomes
 ) -> Iterator[dict[str, Any]]:
-    """Yield one a repeat. Without `metric=` what counts in the first sample counts in all."""
+    """Yield an attempt per repeat. Without `metric=` the first sample's metric counts for all."""
     if name_of(sample.get("doc_id")) is None:
         raise ValueError("no doc_id")
     texts = _first(sample.get("resps"))  # of the first request; none for log-likelihoods
@@ -109,10 +109,10 @@ def _attempts(
     request = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
     prompt = request.get("arg_0") if isinstance(request, dict) else _first(arguments)
     answers = _first(sample.get("filtered_resps")) if texts else None
-    if not isinstance(answers, list):  # one of several repeats, and which is not told
+    if not isinstance(answers, list):  # one answer, which may belong to any of several repeats
         answers = [answers] if len(texts) == 1 else []
-    named, trials, doc = sample.get("trials"), [*range(len(scored))], sample.get("doc")
-    trials = named if isinstance(named, list) and len(named) == len(trials) else trials  # ours
+    ours, trials, doc = sample.get("trials"), [*range(len(scored))], sample.get("doc")
+    trials = ours if isinstance(ours, list) and len(ours) == len(trials) else trials
     ours = isinstance(doc, dict) and {"question_id", "problem", "gold"} <= doc.keys()
     for trial, outcome in enumerate(scored):
         yield outcome | {
@@ -135,26 +135,27 @@ def write(export: Export, folder: Path) -> None:
 
     Raises UserError: nothing is graded.
     """
-    for source, of in abouts(export):
+    for source, info in run_infos(export):
         task = safe_name(source.dataset)
-        place = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", of.called)  # as they make it
-        place.mkdir(exist_ok=True)
-        # Two runs may have ended in one second: the rest of it is of the run's id.
-        date = f"{of.ended:%Y-%m-%dT%H-%M-%S}.{of.uid.int % 10**6:06d}"
-        given = of.arguments.items()
-        arguments = {name.replace("max_tokens", "max_gen_toks"): x for name, x in given}
+        subfolder = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", info.model)  # as lm_eval does
+        subfolder.mkdir(exist_ok=True)
+        # The microseconds come from the run's id: two runs may have ended in one second.
+        date = f"{info.ended:%Y-%m-%dT%H-%M-%S}.{info.uid.int % 10**6:06d}"
+        items = info.arguments.items()
+        arguments = {name.replace("max_tokens", "max_gen_toks"): x for name, x in items}
         shared = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
-        with (place / f"samples_{task}_{date}.jsonl").open("wb") as file:
+        with (subfolder / f"samples_{task}_{date}.jsonl").open("wb") as file:
             for name, rows in groupby(graded(export, source), itemgetter("question_id")):
                 sample = _sample(*shared[name], [*rows], arguments)
                 file.write(json.dumps(sample).encode() + b"\n")
-        runfolder.write_json(place / f"results_{date}.json", _header(source, of, task, arguments))
+        header = _header(source, info, task, arguments)
+        runfolder.write_json(subfolder / f"results_{date}.json", header)
 
 
 def _sample(
     number: int, question: dict[str, Any], rows: list[dict[str, Any]], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return one question with its attempts; `trials` is our own, where one of them is absent."""
+    """Return a question with its attempts; add our own `trials` if some are missing."""
     doc = {key: question[key] for key in ("question_id", "problem", "gold", "choices")}
     hashed = {"doc": json.dumps(doc), "prompt": question["prompt"], "target": question["gold"]}
     right, trials = [float(row["right"]) for row in rows], [row["trial"] for row in rows]
@@ -174,15 +175,15 @@ def _sample(
     }
 
 
-def _header(source: RunTable, of: About, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the aggregate; intervals, for which it has no room, stand under our own name."""
-    number, intervals = len(source.run.questions), {m.name: x._asdict() for m, x in of.scores}
+def _header(source: RunTable, info: RunInfo, task: str, args: dict[str, Any]) -> dict[str, Any]:
+    """Return the aggregate results; intervals, which have no field, are under our own key."""
+    number, intervals = len(source.run.questions), {m.name: x._asdict() for m, x in info.scores}
     scores: dict[str, Any] = {"alias": task, "sample_len": number}
     for name in _WRITTEN if "avg" in intervals else ():
         scores[f"{name},none"] = intervals["avg"]["value"]
-        scores[f"{name}_stderr,none"] = "N/A" if of.stderr is None else of.stderr
-    config: dict[str, Any] = {"task": task, "dataset_path": of.dataset_id, "repeats": of.trials}
-    config |= {"output_type": "generate_until", "generation_kwargs": arguments}
+        scores[f"{name}_stderr,none"] = "N/A" if info.stderr is None else info.stderr
+    config: dict[str, Any] = {"task": task, "dataset_path": info.dataset_id, "repeats": info.trials}
+    config |= {"output_type": "generate_until", "generation_kwargs": args}
     config |= {"metric_list": [{"metric": name, "higher_is_better": True} for name in _WRITTEN]}
     return {
         "results": {task: scores},
@@ -191,8 +192,8 @@ def _header(source: RunTable, of: About, task: str, arguments: dict[str, Any]) -
         "n-shot": {task: source.run.cfg.prompt.shots},
         "higher_is_better": {task: dict.fromkeys(_WRITTEN, True)},
         "n-samples": {task: {"original": number, "effective": number}},
-        "config": {"model": of.engine.get("name"), "model_args": {"pretrained": of.called}},
-        "date": of.began.timestamp(),
-        "model_name": of.called,
-        LIBRARY: {"confidence": of.confidence, "scores": intervals},
+        "config": {"model": info.engine.get("name"), "model_args": {"pretrained": info.model}},
+        "date": info.began.timestamp(),
+        "model_name": info.model,
+        LIBRARY: {"confidence": info.confidence, "scores": intervals},
     }

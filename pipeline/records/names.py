@@ -1,4 +1,4 @@
-"""What a foreign record calls its task and model, and what this project calls them."""
+"""Map the names of tasks and models in foreign records to those of this project."""
 
 import functools
 import hashlib
@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 
-_LONGEST = 80  # characters of a folder's name
+_LONGEST = 80  # characters of a folder name
 # Tasks of the authors' records, lm-evaluation-harness and lighteval, to names in configs/dataset.
 _TASKS = {
     "aime2024": "aime24",
@@ -27,12 +27,12 @@ _TASKS = {
     "smt2025": "smt25",
 }
 _NO_CONTESTS = ("hub", "jsonl", "demo")  # of configs/dataset
-# Their own ids count from 1, where records count rows from 0.
+# Their ids count from 1, whereas records count rows from 0.
 _FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "smt25")
 
 
 def dataset_name(task: str) -> str:
-    """Return the data set that a task is of, as a name fit for a folder.
+    """Return the dataset of a task, as a valid folder name.
 
     >>> dataset_name("hmmt25_feb"), dataset_name("AIME-2025"), dataset_name("my task")
     ('hmmt25', 'aime25', 'my-task-ef0a31')
@@ -42,7 +42,7 @@ def dataset_name(task: str) -> str:
 
 
 def safe_name(text: str) -> str:
-    r"""Return a name that can be part of a path, with a hash where something had to change.
+    r"""Return a valid folder name, with a hash if the text had to change.
 
     >>> safe_name("Qwen3-4B"), safe_name("../../x")
     ('Qwen3-4B', 'x-9cdf6a')
@@ -55,7 +55,7 @@ def safe_name(text: str) -> str:
 
 
 def model_name(model: str, key: str | None = None, level: str | None = None) -> str:
-    """Return the name in configs/model of what a record calls its model, else a name made of it.
+    """Return the name in configs/model of a record's model, else a name derived from the record's.
 
     A model has a hub id or any name, perhaps another name (its key), and perhaps a reasoning level.
 
@@ -76,7 +76,7 @@ def model_name(model: str, key: str | None = None, level: str | None = None) -> 
 
 
 def question_id(dataset: str, number: int | str) -> str:
-    """Return the id of a question of which only its row, from 0, or a name of its own is known.
+    """Return the id of a question from its row number, from 0, or its own name.
 
     >>> question_id("aime25", 7), question_id("hmmt25", 0), question_id("x", "I-3")
     ('aime25-07', 'hmmt25-01', 'I-3')
@@ -87,9 +87,9 @@ def question_id(dataset: str, number: int | str) -> str:
 
 
 def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
-    """Compose the configuration of an imported run: our own where model and data set are known.
+    """Compose the settings of an imported run, from our own files for known models and datasets.
 
-    Data set and model are called as :func:`dataset_name` and :func:`model_name` have it.
+    `dataset` and `model` are from :func:`dataset_name` and :func:`model_name`.
     """
     known = dataset in _contests()
     choice = [f"dataset={dataset}"] if known else ["dataset=jsonl", "dataset.path=imported.jsonl"]
@@ -98,7 +98,7 @@ def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
     if model in _aliases().values():
         cfg.model = deepcopy(_composed(f"model={model}").model)
     cfg.dataset.name, cfg.model.name = dataset, model
-    cfg.model.system = cfg.model.revision = cfg.dataset.revision = None  # records do not tell
+    cfg.model.system = cfg.model.revision = cfg.dataset.revision = None  # unknown
     return cfg
 
 
@@ -114,9 +114,9 @@ def _contests() -> list[str]:
 
 @functools.cache
 def _aliases() -> dict[str, str]:
-    """Return names in configs/model by what records call them: ID@EFFORT, the name, the short name.
+    """Map names in records (ID@EFFORT, name, short name) to names in configs/model.
 
-    Of several files with one id that of the paper's Table 6 is meant, the one with a `table_id`.
+    Of several files with one id, that of the paper's Table 6 counts, which has a `table_id`.
     """
     aliases: dict[str, str] = {}
     models = {

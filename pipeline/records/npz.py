@@ -1,7 +1,7 @@
-"""One attempt a cell: the arrays of an NPZ as records.
+"""Arrays of an NPZ as records, one attempt per cell.
 
-Arrays are (models, questions, trials) or (questions, trials), a key a task; -1 and NaN are pending.
-Names of models are those given, else the array `models`; ids of questions the array
+Arrays are (models, questions, trials) or (questions, trials), one per task, under its name; -1 and
+NaN are pending. Models are named by `model=`, else by the array `models`; questions by the array
 `question_ids`. The `matrix.npz` of a run folder is such a file.
 """
 
@@ -23,7 +23,7 @@ _IGNORED = {"names", "weights"}  # of the labels in a `matrix.npz`
 def read(source: Source) -> Records:
     """Yield the cells of all arrays.
 
-    Raises UserError: it is no such file, holds pickled objects, or the names do not fit.
+    Raises UserError: the file is invalid or holds pickled objects, or the names do not fit.
     """
     cfg, arrays = source.cfg, _arrays(source.files[0])
     texts = {name: array for name, array in arrays.items() if array.dtype.kind in "US"}
@@ -57,7 +57,7 @@ def read(source: Source) -> Records:
         if source.first and what == "category" and not labels:
             most = f"{cube[sampled].max():g}"
             note(f"import: {name}: values up to {most} are categories, of which {most} is correct")
-        for at in map(int, np.flatnonzero(sampled)):  # not all places as Python's numbers at once
+        for at in map(int, np.flatnonzero(sampled)):  # lazily, to save memory
             model, question, trial = map(int, np.unravel_index(at, cube.shape))
             yield (
                 f"{name}[{model}, {question}, {trial}]",
@@ -73,12 +73,12 @@ def read(source: Source) -> Records:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    """Return the arrays by name; sizes in headers are bounded by `untrusted.memory_limit`."""
+    """Return the arrays by name, within `untrusted.memory_limit`, whatever headers declare."""
     try:
         with untrusted.memory_limit(path.stat().st_size), archive(path) as file:
             if other := [name for name in file.namelist() if not name.endswith(".npy")]:
-                raise ValueError(f"{other[0]} is no array (NAME.npy)")
+                raise ValueError(f"{other[0]} is not an array (NAME.npy)")
             read: Any = np.lib.format.read_array  # which loads no pickled objects
             return {name.removesuffix(".npy"): read(file.open(name)) for name in file.namelist()}
-    except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
-        raise UserError(f"{path}: no NPZ that can be read: {one_line(error)}") from error
+    except Exception as error:  # parsers may raise anything on hostile bytes
+        raise UserError(f"{path}: not a readable NPZ: {one_line(error)}") from error

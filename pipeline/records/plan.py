@@ -1,4 +1,4 @@
-"""Between the passes: which record becomes which attempt, as runs, questions and trials."""
+"""The plan of an import: the run, question and trial of every record."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ from bayes_at_n.pipeline.records.batches import Batch
 from bayes_at_n.pipeline.records.columns import name_of
 from bayes_at_n.pipeline.records.source import Skipped, printable
 
-FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one a trial
+FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one per trial
 MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000  # about 2 GB of keys
 MOST_CELLS = 50_000_000  # questions x trials of one run
-MOST_TRIALS = 1_000_000  # as of sampling.trials
-_NONE = -1  # of a seed or trial: the record has none; of a run: left out
-# What tells runs and questions apart, and what is kept of them.
+MOST_TRIALS = 1_000_000  # as for sampling.trials
+_NONE = -1  # seed or trial: the record has none; run: the record is skipped
+# Columns that identify runs and questions, and that are stored with questions.
 NAMING = ("task", "model", "model_key", "level", "question", "gold", "problem", "prompt")
 
 Ints = npt.NDArray[np.int64]
@@ -31,45 +31,45 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class Question:
-    """What is known of one question of a data set."""
+    """What the records hold about one question of a dataset."""
 
     id: str
-    number: int | str  # as the records call it
+    number: int | str  # its name in the records
     gold: str | None = None
     problem: str | None = None
-    prompts: dict[int, str] = field(default_factory=dict)  # per run, the first that was seen
-    own: OwnQuestion | None = None  # the user's, where it is matched with one
+    prompts: dict[int, str] = field(default_factory=dict)  # per run, the first one
+    own: OwnQuestion | None = None  # the matching one of questions=FILE
 
 
 @dataclass
 class PlannedRun:
-    """One run that a source holds: what it is called, and how its trials are counted."""
+    """A run in a source: its names, and how its trials are numbered."""
 
     dataset: str
-    model: str  # the run folder's name, without tag
-    called: str  # what the source calls the model
+    model: str  # the run folder's name, without the tag
+    source_model: str  # the model's name in the source
     trials: int = 0
     by_seed: bool = False  # trial i has seed `1234 + i`
     has_outcomes: bool = False
 
     @property
     def folder(self) -> str:
-        """DATASET/MODEL."""
+        """Return DATASET/MODEL."""
         return f"{self.dataset}/{self.model}"
 
 
 class Plan:
-    """Runs and questions by position, and one entry a record: its run, question and trial.
+    """Runs and questions by position, and per record the positions of its run and question.
 
-    Of `datasets` and `models` only those count; none: all.
+    `datasets`, `models`: names of those to import; empty: all.
     """
 
     def __init__(self, datasets: list[str], models: list[str]) -> None:
         self.chosen = {"dataset": datasets, "model": models}
-        self.there: dict[str, dict[str, set[str]]] = {"dataset": {}, "model": {}}  # ours: theirs
+        self.present: dict[str, dict[str, set[str]]] = {"dataset": {}, "model": {}}  # ours: theirs
         self.runs: list[PlannedRun] = []
-        self.questions: dict[str, list[Question]] = {}  # by data set
-        self.categories: dict[str, int] = {}  # by data set, how many
+        self.questions: dict[str, list[Question]] = {}  # by dataset
+        self.categories: dict[str, int] = {}  # number by dataset
         self.run = self.question = self.trial = self.category = np.empty(0, np.int64)
         self._keys: list[Ints] = []  # run, question, trial, category, seed, hash of the answer
         self._runs: dict[tuple[str, ...], int] = {}
@@ -77,9 +77,9 @@ class Plan:
         self._ids: set[tuple[str, str]] = set()  # of questions
 
     def add(self, batch: Batch, skipped: Skipped) -> None:
-        """Add the next records: their keys, and what is known of their questions.
+        """Add the next records: their keys and their questions' texts.
 
-        Raises UserError: more runs or records than anybody has.
+        Raises UserError: over MOST_RUNS or MOST_RECORDS.
         """
         keys = np.full((batch.sound.size, 6), _NONE)
         for at, name in enumerate(("trial", "category", "seed"), 2):
@@ -104,7 +104,7 @@ class Plan:
             raise UserError(f"over {MOST_RECORDS} records; split the source")
 
     def _run_of(self, row: dict[str, Any]) -> int:
-        """Return the number of a row's run; _NONE for one that was not chosen."""
+        """Return the position of a row's run; _NONE for one that was not chosen."""
         key = task, model, model_key, level = tuple(row[name] or "" for name in NAMING[:4])
         if key in self._runs:
             return self._runs[key]
@@ -113,18 +113,18 @@ class Plan:
             raise UserError(f"over {MOST_RUNS} models: is {printable(called)} the name of one?")
         dataset, name = names.dataset_name(task), names.model_name(called, model_key, level)
         for what, ours, theirs in (("dataset", dataset, task), ("model", name, called)):
-            self.there[what].setdefault(ours, set()).add(theirs)
+            self.present[what].setdefault(ours, set()).add(theirs)
             if self.chosen[what] and not {ours, theirs} & set(self.chosen[what]):
                 return self._runs.setdefault(key, _NONE)
         taken = {run.model for run in self.runs if run.dataset == dataset}
-        while name in taken:  # two authors, one name; or two tasks of one data set
+        while name in taken:  # models of two owners, or two tasks of one dataset
             name = names.safe_name(f"{name} {task} {called} {model_key} {level}")
         self.runs.append(PlannedRun(dataset, name, called))
         self.questions.setdefault(dataset, [])
         return self._runs.setdefault(key, len(self.runs) - 1)
 
     def _question_of(self, run: int, row: dict[str, Any], number: int, skipped: Skipped) -> int:
-        """Return the number of a question in its data set; keep what so many rows know of it."""
+        """Return a question's position in its dataset; store texts of the `number` rows with it."""
         called, dataset = name_of(row["question"]), self.runs[run].dataset
         questions = self.questions[dataset]
         key = dataset, called, row["problem"] if called is None else None
@@ -132,7 +132,7 @@ class Plan:
         if known == len(questions):
             called = known if called is None else called
             name = names.question_id(dataset, called)
-            while (dataset, name) in self._ids:  # number 7 and a question called aime25-07
+            while (dataset, name) in self._ids:  # number 7 and a question named aime25-07
                 name = names.safe_name(f"{name} {called!r}")
             self._ids.add((dataset, name))
             questions.append(Question(name, called))
@@ -148,28 +148,28 @@ class Plan:
         return known
 
     def check_chosen(self, source: str) -> None:
-        """Raise UserError: a data set or model that the user chose is not in the source."""
+        """Raise UserError: a dataset or model that the user chose is not in the source."""
         for key, chosen in self.chosen.items():
-            known = set(self.there[key]).union(*self.there[key].values())
-            # Nothing is known where no record can be used: that comes first.
+            known = set(self.present[key]).union(*self.present[key].values())
+            # Nothing is known if no record can be used, which is reported elsewhere.
             if known and (absent := [name for name in chosen if name not in known]):
-                listed = ", ".join(map(printable, sorted(self.there[key])[:20]))
+                listed = ", ".join(map(printable, sorted(self.present[key])[:20]))
                 raise UserError(
                     f"{key}={printable(absent[0])}: not in {source}; there are {listed}"
                 )
 
     def assign_trials(self, skipped: Skipped, positions: bool) -> None:
-        """Give every record its trial; call it once, when all are added.
+        """Assign every record its trial, once all are added.
 
-        Duplicates, and records that lack a trial which others have, are named in `skipped`.
-        `positions`: trials count from 0; else they may count from 1. Raises UserError: a matrix
-        beyond all measure, such as one trial of number 10^5.
+        Duplicates, and records without a trial in a run that has trials, are counted in `skipped`.
+        `positions`: trials count from 0; else they may count from 1. Raises UserError: over
+        MOST_CELLS or MOST_TRIALS, as when trials are numbers of something else.
         """
         keys = np.concatenate([np.empty((0, 6), np.int64), *self._keys])
         run, question, trial, self.category, seed, answer = keys.T.copy()
         del keys, self._keys
         if not positions and (trial >= 0).any() and trial[trial >= 0].min() == 1:
-            note("import: trials are counted from 1 there, from 0 here: 1 becomes 0")
+            note("import: the records count trials from 1, this program from 0: 1 becomes 0")
             trial[trial >= 0] -= 1
         order = np.argsort(run, kind="stable")
         ends = np.searchsorted(run[order], np.arange(len(self.runs) + 1))
@@ -215,10 +215,10 @@ class Plan:
 
 
 def _trials(run: PlannedRun, question: Ints, seed: Ints) -> Any:
-    """Return the trial of every record of a run that has none.
+    """Number the trials of a run whose records have none.
 
-    It follows from seeds of the paper's protocol. Other seeds count in their order where the
-    questions share them; where they do not, and where there are none, records count in theirs.
+    Seeds of the paper's protocol decide. Other seeds count in their order if questions share them;
+    else, and without seeds, records count in theirs.
     """
     if seed.size and ((seed >= FIRST_SEED) & (seed <= LAST_SEED)).all():
         run.by_seed = True

@@ -1,4 +1,4 @@
-"""The data sets' own questions (`questions=`), matched with what the records say of theirs."""
+"""Match the questions of records with the dataset's own (`questions=`)."""
 
 import re
 from pathlib import Path
@@ -14,13 +14,12 @@ from bayes_at_n.pipeline.records.source import printable
 
 
 def match(where: str | None, plan: Plan) -> None:
-    """Give the questions of a plan the ids and texts of the data sets' own, from the user's files.
+    """Give the questions of a plan the ids and texts of the dataset's own, from the user's files.
 
-    Records hold prompts, not problems. With the problems a run has the ids and hashes that a run
-    made here has, and can be compared with it. So the problem must be in the prompts, and the gold
-    answers must be equal, as `grade` compares; where neither can be looked at, the numbers of
-    questions must be equal, and a warning says that nothing else was checked. Raises UserError: the
-    file is not there, or does not hold the questions of the records.
+    Records hold prompts, not problems. With the problems a run has the ids and hashes of a sampled
+    run, and can be compared with it. The problem must occur in the prompts, and gold answers must
+    be equal, as `grade` compares them; if there is neither, the numbers of questions must be equal,
+    and a warning is printed. Raises UserError: the file is missing, or has other questions.
     """
     if where is None:
         return
@@ -28,11 +27,11 @@ def match(where: str | None, plan: Plan) -> None:
     for dataset, known in plan.questions.items():
         file = path / f"{dataset}.jsonl" if path.is_dir() else path
         if path.is_dir() and not file.is_file():
-            warn(f"import: {path} holds no {dataset}.jsonl; its questions are known by number only")
+            warn(f"import: {path} has no {dataset}.jsonl; its questions are known by number only")
             continue
         try:
             own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
-        except UserError as error:  # without the keys of a run
+        except UserError as error:  # its remedy names settings of `run`
             why = re.split(r"[.;] (?=Set dataset|dataset\.|name another)", str(error))[0]
             raise UserError(f"{why}; the fields are id, problem and answer") from error
         try:
@@ -47,8 +46,8 @@ def match(where: str | None, plan: Plan) -> None:
 def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
     matches = [_own(question, own) for question in known]
     if len({match.id for match in matches}) < len(matches):
-        raise ValueError("two questions of the records are one of the file")
-    golds = {  # pairs that are not equal as texts
+        raise ValueError("two questions of the records match one of the file")
+    golds = {  # pairs of unequal texts
         (match.gold, question.gold): question.id
         for question, match in zip(known, matches, strict=True)
         if question.gold is not None and question.gold != match.gold.strip()
@@ -57,32 +56,32 @@ def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
     if unequal := [pair for pair, grade in grades.items() if grade.outcome != "correct"]:
         own_gold, gold = (printable(gold)[:40] for gold in unequal[0])
         raise ValueError(
-            f"{len(unequal)} gold answers are others, such as {own_gold} there and {gold} in the"
+            f"{len(unequal)} gold answers differ, such as {own_gold} in the file and {gold} in the"
             f" records for question {printable(golds[unequal[0]])}"
         )
     unseen = sum(not _texts(question) and question.gold is None for question in known)
     if unseen and len(known) != len(own):
         raise ValueError(
-            f"it has {len(own)}, the records {len(known)} of which {unseen} have neither a prompt"
-            " nor a gold answer to know them by"
+            f"it has {len(own)}, the records {len(known)}, of which {unseen} have neither a prompt"
+            " nor a gold answer to match them by"
         )
     if unseen:
         warn(
             f"import: {place}: {unseen} questions have neither a prompt nor a gold answer; they"
-            " are taken for the file's by their number or name alone"
+            " are matched with the file's by number or name alone"
         )
     for question, match in zip(known, matches, strict=True):
         question.id, question.own = match.id, match
 
 
 def _own(question: Question, own: list[OwnQuestion]) -> OwnQuestion:
-    """Return the one that the record's number or name says, else the one that its texts hold."""
+    """Return the question with the record's number or name, else the one in the record's texts."""
     at, texts = question.number, _texts(question)
     named = [match for i, match in enumerate(own) if at == (match.id if isinstance(at, str) else i)]
     for match in (*named, *own) if texts else named:
         if all(match.problem in text for text in texts):
             return match
-    problem = "no problem of it is that of" if texts else "it has no"
+    problem = "no problem in it is that of" if texts else "it has no"
     raise ValueError(f"{problem} question {printable(str(at))}")
 
 

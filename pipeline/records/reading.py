@@ -1,8 +1,8 @@
-"""Runs as every export reads them: attempts with all that was made of them, in the order of keys.
+"""Read runs for exports: attempts with grades, verdicts and categories, in the order of keys.
 
 Numbers and short texts of a run are one table in memory. Responses and their lists are read once,
 part by part: up to about `WHOLE` bytes into memory; of a larger run into files beside the export,
-from which they come back in order, about `SLAB` bytes at a time.
+which are then read in order, about `SLAB` bytes at a time.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 WHOLE, SLAB = 256 << 20, 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
-_ROWS, _MANY = 512, 1 << 16  # of a batch with and without them
-_UNKNOWN = 1 << 13  # tokens of an attempt that does not say them
+_ROWS, _MANY = 512, 1 << 16  # rows of a batch with and without them
+_UNKNOWN = 1 << 13  # tokens assumed for an attempt without a count
 _SAMPLED = [name for name in ATTEMPTS.names if name not in (*KEY, *LONG)]
 _GRADED = ["outcome", "has_box", "box", "answer", "layer", "reason", "ruled", "judged"]
 _LABELS = ["a", "b", "c", "label"]
@@ -40,16 +40,16 @@ class RunTable:
     """One run of an export."""
 
     dataset: str
-    name: str  # the run folder's, with folders above where two have the same
+    name: str  # the run folder's, with parent folders if two have the same
     run: Run
 
     @cached_property
     def table(self) -> pa.Table:
-        """Return a row for each of the K attempts: the key, and what is short; null: not known.
+        """Return a row per attempt with its key and short columns; null: unknown.
 
-        `key` is that of `rowkeys.encode`, ascending.
-        Columns of attempts, grades and verdicts (`a`, `b`, `c`, `label`). Where the verifier
-        decides, `judged`, its `outcome` is there, and the rule grader's is `ruled`.
+        `key` is that of `rowkeys.encode`, ascending. Columns are those of attempts, grades and
+        verdicts (`a`, `b`, `c`, `label`). If the verifier decides (`judged`), `outcome` is its own
+        and `ruled` the rule grader's.
         """
         ids, trials = rowkeys.question_ids(self.run), self.run.cfg.sampling.trials
         attempts = rowkeys.streamed(self.run, "attempts", _SAMPLED)
@@ -70,7 +70,7 @@ class RunTable:
 
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
-        """Return each row's category under the current rubrics, int8; `category`: of imports."""
+        """Return each row's category by current rubrics, int8; `category`: imported labels."""
         ids, columns, keys = rowkeys.question_ids(self.run), {}, self.table["key"].to_numpy()
         for name, of in categories.current(self.run).items():
             head = "category" if of.record.get("imported") else f"category_{name}"
@@ -81,23 +81,23 @@ class RunTable:
 
 @dataclass
 class Export:
-    """What a format is to write, and how far it is."""
+    """The runs that a format is to write, and the progress meter."""
 
     cfg: ExportConfig
-    sources: list[RunTable]  # by data set, in the order named
+    sources: list[RunTable]  # by dataset, in the order named
     meter: Meter
-    folder: Path  # for the file in which a large run is put in order
+    folder: Path  # for temporary files, in which a large run is sorted
 
     def batches(self, source: RunTable, *long: str, table: Any = None) -> Iterator[pa.Table]:
-        """Yield the rows of a run in order, some at a time, with columns of `LONG` added.
+        """Yield the rows of a run in order, in batches, with columns of `LONG` added.
 
-        `table` in the place of its own. What cannot be read is null, and a warning names it.
+        `table`: instead of the run's own. Unreadable values are null, and a warning names them.
         """
         rows, keys, run = table or source.table, source.table["key"].to_numpy(), source.run
         ids, damage, size = rowkeys.question_ids(run), parquet.Damage(), _ROWS if long else _MANY
         tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
         ends = np.cumsum(tokens * sum(LONG[name] for name in long))
-        # At most 500: each is a file that is open.
+        # At most 500, as each is an open file.
         of_slab = max(SLAB, ends[-1] // 500) if ends[-1] > WHOLE else WHOLE + 1
         slabs = np.unique(ends // of_slab, return_inverse=True)[1]
         schema = pa.schema([ATTEMPTS.field(name) for name in (*KEY, *long)])
@@ -107,8 +107,8 @@ class Export:
             known = rowkeys.encode(slab, ids)
             for at in range(first, end, size):
                 batch = rows.slice(at, min(size, end - at))
-                wanted = keys[at : at + batch.num_rows]
-                for name, column in rowkeys.in_order(slab, known, long, wanted).items():
+                batch_keys = keys[at : at + batch.num_rows]
+                for name, column in rowkeys.in_order(slab, known, long, batch_keys).items():
                     batch = batch.append_column(name, column)
                 yield batch
                 self.meter.advance(batch.num_rows)
@@ -123,7 +123,7 @@ class Export:
         keys: Ints,
         slabs: Ints,
     ) -> Iterator[pa.Table]:
-        """Yield the rows of parts by slab; `slabs` has that of each of the ascending `keys`."""
+        """Yield the rows of parts by slab; `slabs` has the slab of each of the ascending `keys`."""
         if not slabs[-1]:
             yield pa.Table.from_batches(parts, schema)
             return
@@ -145,7 +145,7 @@ class Export:
 
 
 def sources(cfg: ExportConfig) -> list[RunTable]:
-    """Return the runs that settings name; one that cannot be read is left out, with a warning.
+    """Return the runs that settings name; skip, with a warning, those that cannot be read.
 
     Raises UserError: as `find.named`, or none is left.
     """
@@ -156,7 +156,7 @@ def sources(cfg: ExportConfig) -> list[RunTable]:
                 run = open_run(folder)
                 readable += [RunTable(dataset, name, run)] * bool(run.questions)
             except (UserError, OSError) as error:
-                warn(f"{name} is left out: {error}")
+                warn(f"{name} is skipped: {error}")
     if not readable:
-        raise UserError(f"to={cfg.to}: no run that can be read; run something first")
+        raise UserError(f"to={cfg.to}: no run can be read; `{PROGRAM} run` makes one")
     return readable

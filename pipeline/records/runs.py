@@ -1,7 +1,7 @@
-"""Imported rows as run folders: tables on their way to the disk, and what makes them a run.
+"""Write imported rows as run folders: their tables, then questions, settings and manifest.
 
-Everything is written in a draft folder in `runs`, which no verb takes for a run. Whole runs are
-renamed into place when the whole source has been read; an import that ends before starts again.
+Everything is written to a draft folder in `runs`, which no verb takes for a run. Runs are renamed
+into place once the whole source has been read; an interrupted import starts again.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 
-MOST_BYTES = 32 << 20  # of rows that wait to be written, about
-_GROUPS = (1024, parquet.ROWS_PER_GROUP)  # rows of tables but attempts, and of attempts
+MOST_BYTES = 32 << 20  # of buffered rows, about
+_GROUPS = (1024, parquet.ROWS_PER_GROUP)  # rows per group of other tables, and of attempts
 
-# Per table its columns, and those of which a row that belongs there has one.
+# Per table its columns, and those of which a row needs one to belong there.
 _TABLES = {
     "attempts": (ATTEMPTS, ("text", "finish_reason", "completion_tokens")),
     "grades": (GRADES, ("outcome",)),
@@ -47,27 +47,27 @@ _TABLES = {
     "means": (MEANS, ("prompt_mean_logprob", "completion_mean_logprob")),
 }
 _DERIVED = {"grades": GRADES_TABLE, "verdicts": VERDICTS_TABLE}
-_described = cache(describe)  # once for all runs
+_environment = cache(describe)  # once for all runs
 
 
 class Tables:
-    """Rows of all runs of an import that wait for the disk."""
+    """Buffered rows of all runs of an import."""
 
     def __init__(
         self, folder: Path, plan: Plan, source: Source, writers: ThreadPoolExecutor
     ) -> None:
         self._folder, self._plan, self._writers = folder, plan, writers
         self._skipped = source.skipped
-        self._best = dict[str, list[int]]()  # by data set, the categories that count as correct
+        self._best = dict[str, list[int]]()  # by dataset, the categories that count as correct
         for dataset in plan.categories:
             weights = rubric(plan, dataset, source.cfg.source)[1]
             self._best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
         self._waiting = list[pa.Table]()
-        self._number = 0  # of times that it was flushed
+        self._number = 0  # of flushes so far
         self._writing: list[tuple[Future[None], Callable[[], None]]] = []
 
     def add(self, batch: Batch, at: int) -> None:
-        """Take the records of a batch, of which the plan holds those from `at` on."""
+        """Buffer the records of a batch, which are those from `at` on in the plan."""
         plan = self._plan
         rows = np.flatnonzero((plan.run[at : at + batch.sound.size] >= 0) & batch.sound)
         if not rows.size:
@@ -90,7 +90,7 @@ class Tables:
             self._flush()
 
     def _judge(self, columns: dict[str, Any], runs: list[PlannedRun]) -> None:
-        """Where the records of a run have no outcome, let the best category be correct."""
+        """Let the best category be correct in runs whose records have no outcomes."""
         right = [
             None if category is None or run.has_outcomes else category in self._best[run.dataset]
             for run, category in zip(runs, columns["category"].to_pylist(), strict=True)
@@ -101,7 +101,7 @@ class Tables:
         columns["reason"] = pc.if_else(judged.is_valid(), why, columns["reason"])
 
     def _flush(self) -> None:
-        """Write what waits; the writers may be at it when this returns."""
+        """Start to write the buffered rows, which goes on in the background."""
         self._wait()
         self._number += 1
         rows = pa.concat_tables(self._waiting, promote_options="default")
@@ -116,22 +116,22 @@ class Tables:
 
     def _wait(self) -> None:
         for future, job in self._writing:
-            if future.exception():  # memory was short while a foreign file was read: again
+            if future.exception():  # memory was short while a foreign file was read: retry
                 job()
         self._writing = []
 
     def finish(self) -> None:
-        """Return when everything is on the disk."""
+        """Write the rest and wait for it."""
         if self._waiting:
             self._flush()
         self._wait()
 
 
 def _write(folder: Path, number: int, rows: pa.Table) -> None:
-    """Write rows of one run as a file in the folder of each table that some of them belong to."""
+    """Write rows of one run as a file of each table that some of them belong to."""
     for table, (schema, marks) in _TABLES.items():
-        there = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
-        if not there or not pc.any(belongs := reduce(pc.or_, there)).as_py():
+        valid = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
+        if not valid or not pc.any(belongs := reduce(pc.or_, valid)).as_py():
             continue
         part = rows if pc.all(belongs).as_py() else rows.filter(belongs)
         columns = [
@@ -140,18 +140,18 @@ def _write(folder: Path, number: int, rows: pa.Table) -> None:
             else pa.nulls(part.num_rows, column.type)
             for column in schema
         ]
-        made = pa.table(columns, schema=schema)
+        complete_rows = pa.table(columns, schema=schema)
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / table / f"import-{number:05d}.parquet"
         if table in _DERIVED:
-            _DERIVED[table].write(folder, file.stem, made)
+            _DERIVED[table].write(folder, file.stem, complete_rows)
         else:
-            parquet.write_part(file, made, _GROUPS[table == "attempts"])
+            parquet.write_part(file, complete_rows, _GROUPS[table == "attempts"])
 
 
 @contextlib.contextmanager
 def draft(runs: Path) -> Iterator[Path]:
-    """Make a draft folder in `runs` until the block ends; remove those of killed imports."""
+    """Create a draft folder in `runs` for the block; remove those of killed imports."""
     atomic.sweep(runs)
     folder = atomic.draft(runs / "import")
     folder.mkdir(parents=True)
@@ -162,10 +162,10 @@ def draft(runs: Path) -> Iterator[Path]:
 
 
 def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list[float]]:
-    """Return names and weights of the categories that a data set has in the whole source.
+    """Return names and weights of the categories of a dataset in the whole source.
 
-    A model that never reached the best category is still scored by it: names, weights and the
-    prior, which has one count a category, must be those of the models beside it.
+    They are the same for models that never reached the best category: scores must be comparable,
+    and the prior has one count per category.
     """
     labels, weights = cfg.category_names, cfg.category_weights
     number = len(labels or weights) or plan.categories[dataset]
@@ -176,9 +176,9 @@ def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list
 def complete(
     source: Source, plan: Plan, number: int, folder: Path, target: Path, left_out: list[str]
 ) -> None:
-    """Write everything of run `number` of a plan but the rows, which are there.
+    """Write everything of run `number` of a plan but its rows, which are already written.
 
-    The run is made in `folder` and will be `target`; `left_out` is of the whole source.
+    The run is in `folder` and will be renamed to `target`; `left_out` covers the whole source.
     """
     planned, cfg = plan.runs[number], source.cfg.source
     folder.mkdir(parents=True, exist_ok=True)
@@ -206,8 +206,8 @@ def complete(
         "kind": source.kind,
         "revision": source.revision,
         "files": [path.name for path in source.files[:100]],
-        "model": planned.called,
-        # Records do not tell how they were sampled, but for seeds of the paper's protocol.
+        "model": planned.source_model,
+        # Records do not include how they were sampled, but for seeds of the paper's protocol.
         "sampling_known": planned.by_seed,
         "attempts": run.attempts.is_dir(),
         "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
@@ -215,15 +215,15 @@ def complete(
     }
     identity = {
         **runfolder.identity(run.cfg),
-        "model.weights": f"imported: {planned.called}",
+        "model.weights": f"imported: {planned.source_model}",
         "questions": {row["question_id"]: row["question_hash"] for row in rows},
     }
-    made = {origin.FORMAT: origin.NUMBER, "created_with": _described()}
-    runfolder.write_json(run.manifest, made | {"identity": identity, "imported": imported})
+    manifest = {origin.FORMAT: origin.NUMBER, "created_with": _environment()}
+    runfolder.write_json(run.manifest, manifest | {"identity": identity, "imported": imported})
 
 
 def _config(planned: PlannedRun, source: ImportConfig, folder: Path) -> RunConfig:
-    cfg = names.run_config(planned.dataset, planned.model, planned.called)
+    cfg = names.run_config(planned.dataset, planned.model, planned.source_model)
     cfg.run_dir, cfg.tag = str(folder), source.tag
     cfg.sampling.trials = planned.trials
     cfg.sampling.seed = FIRST_SEED if planned.by_seed else None
@@ -237,14 +237,14 @@ def _config(planned: PlannedRun, source: ImportConfig, folder: Path) -> RunConfi
 
 
 def _identity(dataset: str, question: Question) -> dict[str, str]:
-    """Return problem, gold answer and hash; without the problem, of number and gold answer."""
+    """Return problem, gold answer and hash; without a problem, the hash of id and gold answer."""
     gold, own = question.gold or "", question.own
     if own is None and question.problem:
         own = OwnQuestion(question.id, question.problem, gold)
     if own is not None:
         return {"problem": own.problem, "gold": own.gold, "question_hash": own.hash}
     hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
-    prompt = next(iter(question.prompts.values()), "")  # any: it holds the problem
+    prompt = next(iter(question.prompts.values()), "")  # any prompt contains the problem
     return {"problem": prompt, "gold": gold, "question_hash": hashed}
 
 
@@ -260,7 +260,7 @@ def _save_labels(
             {"index": i, "name": label, "when": "imported", "weight": weight}
             for i, (label, weight) in enumerate(zip(labels, weights, strict=True))
         ],
-        "imported": True,  # no condition of ours made them: they rest on no signals
+        "imported": True,  # not computed from conditions and signals
         "thresholds": {},
         "labels": [],
     }

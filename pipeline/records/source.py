@@ -1,4 +1,4 @@
-"""What the readers of all formats share: files, lines of text, archives, and what is left out."""
+"""Shared by the readers of all formats: files, lines, archives, and what is skipped."""
 
 import contextlib
 import os
@@ -14,19 +14,19 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
-MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # bytes of an archive: so many, and times its size
+MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # unpacked bytes: so many plus so many times the size
 _NAMED = 3
-_PLURAL = re.compile(r"s\b")  # in what was left out, the first: "damaged rows skipped"
+_PLURAL = re.compile(r"s\b")  # the first one in a kind: "damaged rows skipped"
 _START = 1 << 18
-_LONGEST = 160  # characters of one place
+_LONGEST = 160  # characters of a location or other foreign text
 
-# Where a record is, and its values by name; None for a record that is damaged: both passes count
-# records in the same way.
+# A record's location and its values by name; None for a damaged record, so that both passes count
+# the same records.
 Records = Iterator[tuple[str, Mapping[str, Any] | None]]
 
 
 class Skipped:
-    """What an import leaves out: counts by kind, and the first places of each in `files`.
+    """What an import skips: counts by kind, with the first locations of each in `files`.
 
     >>> skipped = Skipped(); skipped.add("damaged rows", "a.csv, line 7"); skipped.lines()
     ['1 damaged row: a.csv, line 7']
@@ -36,11 +36,11 @@ class Skipped:
         self._above = os.path.commonpath([path.parent for path in files]) if files else None
         self.counts: Counter[str] = Counter()
         self.places: dict[str, list[str]] = {}
-        self.read = 0  # bytes of the source that were read, about
-        self.columns = set[str]()  # that its records have
+        self.read = 0  # bytes of the source read so far, about
+        self.columns = set[str]()  # seen in its records
 
     def add(self, kind: str, place: str = "", number: int = 1) -> None:
-        """Count `number` more of one kind; without a place where it is the same everywhere."""
+        """Count `number` more of one kind; no place: it is the same everywhere."""
         self.counts[kind] += number
         places = self.places.setdefault(kind, [])
         if place and len(places) < _NAMED and printable(place) not in places:
@@ -51,11 +51,11 @@ class Skipped:
         self.add("damaged rows skipped", f"{place} ({why})")
 
     def file(self, path: Path) -> str:
-        """Return what a place calls a file: its path below the folder of all."""
+        """Return a file's path below the common folder of all."""
         return printable(path.name if self._above is None else str(path.relative_to(self._above)))
 
     def lines(self) -> list[str]:
-        """Return one line a kind."""
+        """Return a line per kind."""
         lines = []
         for kind, number in self.counts.items():
             places = "; ".join(self.places[kind]) + " ..." * (number > len(self.places[kind]))
@@ -66,37 +66,37 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Source:
-    """The files of an import and what they were taken for."""
+    """The files of an import and their kind."""
 
-    cfg: RecordsConfig  # what the user said of them
+    cfg: RecordsConfig  # the user's settings
     kind: str
-    why: str  # what it was recognised by
+    why: str  # how it was recognized
     files: list[Path]
     revision: str | None
-    fingerprint: str  # of files and settings: the same import again has the same
+    fingerprint: str  # of files and settings; equal for the same import
     skipped: Skipped  # so far
-    first: bool = True  # the pass: which attempts there are; else their rows are written
+    first: bool = True  # whether this is the pass that plans attempts, not the one that writes rows
 
     @property
     def path(self) -> str:
-        """As the user named it."""
+        """The path as the user typed it."""
         return str(self.cfg.source.path)
 
 
 def printable(text: str) -> str:
-    """Return foreign text for one line of a message."""
+    """Return foreign text shortened and escaped for one line of a message."""
     line = clean_line(text[:_LONGEST])
     return line if len(text) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
 def start(path: Path) -> bytes:
-    """Read what a file is recognised by."""
+    """Read the head of a file, by which its kind is recognized."""
     with path.open("rb") as file:
         return file.read(_START)
 
 
 def lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, bytes]]:
-    """Yield every line of a text file with its place; nothing of those beyond all measure."""
+    """Yield every line of a text file with its location; "" instead of oversized ones."""
     for number, line in untrusted.lines(path):
         place = f"{skipped.file(path)}, line {number}"
         skipped.read += len(line or b"")
@@ -106,7 +106,7 @@ def lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, bytes]]:
 
 
 def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSON Lines file with their places; damaged lines are counted."""
+    """Yield the objects of a JSON Lines file with their locations; count damaged lines."""
     for place, line in lines(path, skipped):
         if not line.strip():
             continue
@@ -125,9 +125,9 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
 @contextlib.contextmanager
 def archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip whose members may be read, within `untrusted.memory_limit`.
+    """Open a zip, within `untrusted.memory_limit`.
 
-    Raises ValueError: it says that it unpacks to more than MOST_UNPACKED and MOST_RATIO allow. Also
+    Raises ValueError: it declares more unpacked bytes than MOST_UNPACKED and MOST_RATIO allow. Also
     whatever zipfile raises on hostile bytes.
     """
     size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Parquet with a row an attempt, as in `harimo/scorio-trace`; what is damaged in it is named."""
+"""Parquet with a row per attempt, as in `harimo/scorio-trace`; damaged parts are named."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,29 +11,29 @@ import pyarrow.parquet as pq
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.records import columns as of
+from bayes_at_n.pipeline.records import columns as spec
 from bayes_at_n.pipeline.records.batches import Batch, of_arrays
 from bayes_at_n.pipeline.records.plan import MOST_RECORDS
 from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 
-_NEAR = 12 << 20  # bytes of rows that are handled together
-_MOST_ROWS, _FEW = 2048, 16  # of a batch, and where more do not fit into memory
+_NEAR = 12 << 20  # bytes of rows handled together, about
+_MOST_ROWS, _FEW = 2048, 16  # rows of a batch, and if these do not fit into memory
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
 
 
 def read(source: Source) -> Iterator[Batch]:
-    """Yield the rows of all files, a batch after the other; in the first pass with the keys only.
+    """Yield the rows of all files in batches; in the first pass only the columns of the keys.
 
-    Raises UserError: columns that are indispensable are lacking, or no file can be read.
+    Raises UserError: a required column is missing, or no file can be read.
     """
     skipped = source.skipped
     files = _sound_files(source)
     paths = [_paths(schema) for _, schema, _ in files]
     for (path, schema, _), inside in zip(files, paths, strict=True):
-        of.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
+        spec.check_names(str(path), [*schema.names, *(inside.keys() - set(schema.names))])
     if source.first:
         _note_left_out(source, paths)
-    wanted = {*(of.FIRST_NAMES if source.first else of.NAMES)}
+    wanted = {*(spec.FIRST_NAMES if source.first else spec.NAMES)}
     for (path, _, count), inside in zip(files, paths, strict=True):
         names = dict[str, str]()
         for name in wanted & inside.keys():
@@ -44,7 +44,7 @@ def read(source: Source) -> Iterator[Batch]:
                 skipped.add(what, f"{path}: {name}")
         seen = 0
         for number, batch in batches(path, [*names.values()], skipped):
-            number = min(number, count - seen)  # a hostile file may hold more than it says
+            number = min(number, count - seen)  # a hostile file may hold more than it declares
 
             def place(i: int, start: int = seen, name: str = path.name) -> str:
                 return f"{name}, row {start + i}"
@@ -65,7 +65,7 @@ def read(source: Source) -> Iterator[Batch]:
 
 
 def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
-    """Return where each column is in a file, and its type, by name; structs have columns, too."""
+    """Map names of columns, including those in structs, to their path in the file and type."""
     paths: dict[str, tuple[str, pa.DataType]] = {}
     for field in schema:
         for child in field.type if pa.types.is_struct(field.type) else ():
@@ -74,17 +74,17 @@ def _paths(schema: pa.Schema) -> dict[str, tuple[str, pa.DataType]]:
 
 
 def _note_left_out(source: Source, paths: list[dict[str, tuple[str, pa.DataType]]]) -> None:
-    """Name the columns that are lacking, with what that costs, and those that have no place."""
-    if lacking := of.lacking(set.intersection(*map(set, paths))):
-        warn(f"import: {source.path} has no column {', '.join(lacking)}")
-    every = {name: inside[name] for inside in paths for name in inside if name not in of.KNOWN}
+    """Print which columns are missing, with what needs them, and which are not imported."""
+    if missing := spec.missing(set.intersection(*map(set, paths))):
+        warn(f"import: {source.path} has no column {', '.join(missing)}")
+    every = {name: inside[name] for inside in paths for name in inside if name not in spec.KNOWN}
     if others := [printable(at) for at, kind in every.values() if not pa.types.is_struct(kind)]:
         more = f" and {len(others) - 60} more" * (len(others) > 60)
-        note(f"import: has no place for the columns {', '.join(others[:60])}{more}")
+        note(f"import: columns not imported: {', '.join(others[:60])}{more}")
 
 
 def _sound_files(source: Source) -> list[tuple[Path, pa.Schema, int]]:
-    """Return the files that can be opened, with their columns and numbers of rows."""
+    """Return the readable files, with their schemas and numbers of rows."""
     sound, why = [], ""
     for path in source.files:
         try:
@@ -102,9 +102,9 @@ def _sound_files(source: Source) -> list[tuple[Path, pa.Schema, int]]:
 
 
 def _readable(kind: pa.DataType) -> bool:
-    """Return whether a column may be read: no lists but of numbers, no texts of one length.
+    """Return whether a column may be read: no lists but of numbers, no fixed-size texts.
 
-    The latter fill the memory: 1 KB of a file can say that each of 20,000 rows holds 2 MB.
+    The latter can fill the memory: 1 KB of a file can declare 20,000 rows of 2 MB each.
     """
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return bool(pa.types.is_primitive(kind.value_type))
@@ -114,9 +114,9 @@ def _readable(kind: pa.DataType) -> bool:
 def batches(
     path: Path, columns: list[str], skipped: Skipped
 ) -> Iterator[tuple[int, pa.Table | None]]:
-    """Yield rows in their order: how many, and the batch, or None where they are damaged.
+    """Yield the rows in order, as their number and a table, None if they are damaged.
 
-    Within `untrusted.memory_limit`: a small file can say that one long text stands in every row.
+    Within `untrusted.memory_limit`: a small file can repeat one long text in every row.
     """
     size = path.stat().st_size
     with pq.ParquetFile(path) as file:
@@ -124,8 +124,7 @@ def batches(
         sizes = np.array([max(group.total_byte_size, 1) for group in groups])
         counts = np.array([group.num_rows for group in groups], np.int64)
         starts, done = [0, *np.cumsum(counts).tolist()], 0
-        # Small groups are read together: the calls would take most of the time. All of them would
-        # be in memory at once.
+        # Small groups are read together, to save calls; not all groups, to save memory.
         ends = np.flatnonzero(np.diff(np.cumsum(sizes) // _NEAR)) + 1
         spans = deque[tuple[list[int], int]]()
         for span in np.split(np.arange(len(groups)), ends):
@@ -136,10 +135,10 @@ def batches(
             parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
             try:
                 while True:
-                    with untrusted.memory_limit(size):  # whatever the file says of itself
+                    with untrusted.memory_limit(size):  # whatever the file declares
                         if (batch := next(parts, None)) is None:
                             break
-                        table = _plain(batch.slice(max(0, done - at)))  # not what was yielded
+                        table = _plain(batch.slice(max(0, done - at)))  # only new rows
                     at += batch.num_rows
                     done += table.num_rows
                     step = max(1, table.num_rows * _NEAR // max(table.nbytes, 1))
@@ -148,8 +147,8 @@ def batches(
                         yield piece.num_rows, piece
             except _DAMAGE as error:
                 if isinstance(error, OSError) and error.errno is not None:
-                    raise  # a failing disk is no damage of the file
-                if len(span) > 1:  # each alone
+                    raise  # the disk fails, not the file
+                if len(span) > 1:  # read each group alone
                     spans.extendleft(([i], rows) for i in span[::-1] if starts[i + 1] > done)
                 elif rows > _FEW:
                     spans.appendleft((span, _FEW))
@@ -161,7 +160,7 @@ def batches(
 
 
 def _plain(batch: pa.RecordBatch) -> pa.Table:
-    """Return a table without dictionaries, whose columns are as long as they say."""
+    """Return a table with its dictionaries decoded."""
     table = pa.Table.from_batches([batch])
     for at, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):

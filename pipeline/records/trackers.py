@@ -1,6 +1,6 @@
-"""What trackers of experiments get of a run: settings, scores, avg@n by trials.
+"""Send a run's settings, scores and avg@n by trials to an experiment tracker.
 
-Behind one interface, a function each: wandb 0.31, mlflow 3.17 and trackio 0.43.
+One function each, with one interface, for wandb 0.31, mlflow 3.17 and trackio 0.43.
 """
 
 import contextlib
@@ -22,22 +22,22 @@ from bayes_at_n.pipeline.store import origin, outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
-AXES = ("attempts", "trials")  # of curves, which are called AXIS/...
+AXES = ("attempts", "trials")  # of curves, which are named AXIS/...
 _PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.", "trust")
 _SCORES = ("headline", "attempts", "trials", "questions", "shares", "cost")
 Values = dict[str, float]
 
 
 class Tracker(NamedTuple):
-    """A run in a tracker, begun or resumed."""
+    """An open run of a tracker."""
 
-    address: str  # for people
-    point: Callable[[Values, int], None]  # values of curves, and where on their axis
-    close: Callable[[Values, bool], None]  # the final scores, and whether it ended well
+    address: str  # printed
+    point: Callable[[Values, int], None]  # logs values of curves at a position on their axis
+    close: Callable[[Values, bool], None]  # logs the final scores; whether the run succeeded
 
 
 def send(export: Export, folder: Path) -> None:
-    """Show runs in the tracker `to`, and leave in `sent.json` where. Raises TryAgain: it failed."""
+    """Send runs to the tracker `to`; write addresses to `sent.json`. Raises TryAgain: it failed."""
     to, sent = export.cfg.to, {}
     for source in export.sources:
         try:
@@ -49,8 +49,8 @@ def send(export: Export, folder: Path) -> None:
                 tracker.close(final(scores), True)
         except UserError:
             raise
-        except Exception as error:  # of a library that may raise anything
-            raise TryAgain(f"to={to}: {one_line(error)}; the same command tries again") from error
+        except Exception as error:  # a library may raise anything
+            raise TryAgain(f"to={to}: {one_line(error)}; repeat the command") from error
         sent[str(source.run.path)] = tracker.address
         note(f"{to}: {tracker.address}")
         export.meter.advance(source.table.num_rows)
@@ -58,27 +58,27 @@ def send(export: Export, folder: Path) -> None:
 
 
 def begin(tracker: str, run: Run, project: str) -> Tracker:
-    """Begin or resume a run in a tracker. Raises UserError: no library; and its own errors."""
-    name, made = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
-    own = [made.get(origin.HASH), made.get("created_with"), name]  # not of a copy beside it
-    sent = config(run.cfg)
+    """Start or resume a run in a tracker. Raises UserError: no library; and its errors."""
+    name, manifest = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
+    key = [manifest.get(origin.HASH), manifest.get("created_with"), name]  # differs for copies
+    values = config(run.cfg)
     if not sampling_known(run):
-        sent = {k: v for k, v in sent.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
+        values = {k: v for k, v in values.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
     try:
-        return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(own)), sent)
+        return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(key)), values)
     except (ImportError, AttributeError) as why:
-        raise UserError(f"{tracker}: not there, or too old ({why}); {install(tracker)}") from why
+        raise UserError(f"{tracker}: missing or too old ({why}); {install(tracker)}") from why
 
 
 def config(cfg: RunConfig) -> dict[str, Any]:
-    """Return settings by dotted key, without addresses and secrets."""
+    """Return settings by dotted keys, without addresses and secrets."""
     return {
         key: value for key, value in public(asdict(cfg)).items() if not key.startswith(_PRIVATE)
     }
 
 
 def numbers(values: Mapping[str, Any]) -> Values:
-    """Return all numbers in it by their places, in names that every tracker takes.
+    """Return all numbers in nested values by path, with names that every tracker accepts.
 
     >>> numbers({"pass@8": {"value": 0.5, "low": 0.25}, "run": "runs/a"})
     {'pass_at_8/value': 0.5, 'pass_at_8/low': 0.25}
@@ -88,12 +88,12 @@ def numbers(values: Mapping[str, Any]) -> Values:
 
 
 def final(scores: Mapping[str, Any]) -> Values:
-    """Return of what `scores.json` holds metrics with intervals, shares of outcomes, cost."""
+    """Return metrics with intervals, shares of outcomes and cost from `scores.json`."""
     return numbers({k: scores[k] for k in _SCORES if k in scores} | scores.get("metrics", {}))
 
 
 def curve(codes: outcomes.Codes, confidence: float) -> Iterator[tuple[Values, int]]:
-    """Yield avg@n of the first n trials, n = 1..N, with its interval, of outcomes (M, N)."""
+    """Yield avg@n of the first n trials, n = 1..N, with its interval, from outcomes (M, N)."""
     for trials in range(1, codes.shape[1] + 1):
         first = codes[:, :trials]
         if len(begun := first[(first != outcomes.PENDING).any(axis=1)]):
@@ -138,7 +138,7 @@ def _mlflow(project: str, name: str, key: str, config: dict[str, Any]) -> Tracke
 def _trackio(project: str, name: str, key: str, config: dict[str, Any]) -> Tracker:
     import trackio
 
-    name = f"{name} {key[:6]}"  # all that it knows a run by
+    name = f"{name} {key[:6]}"  # its only identifier of a run
     trackio.init(project, name, config=config, resume="allow")
 
     def close(scores: Values, well: bool) -> None:

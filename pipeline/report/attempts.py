@@ -1,10 +1,10 @@
-"""Side files of the report: numbers of every attempt of a data set, and texts in small files.
+"""Side files of the report: numbers of every attempt of a dataset, and texts in small files.
 
-`D-q0.js`, `D-q1.js`, … hold the attempts of some questions each of data set D, so many that there
-are about `ROWS`, in the order of questions, models, trials. `D-M-p.js` are problems and prompts of
-model M; `D-M-0.js`, `D-M-1.js`, … the texts of some attempts each. So opening one reads little.
-Each is a script of one call with one JSON value: a page from a disk may load scripts, but fetch
-nothing.
+`D-q0.js`, `D-q1.js`, … hold the attempts on some questions each of dataset D, about `ROWS` of them,
+in the order of questions, models, trials. `D-M-p.js` has problems and prompts of model M;
+`D-M-0.js`, `D-M-1.js`, … the texts of some attempts each, so that opening one attempt reads little.
+Each file is a script with one call with a JSON value: a page opened from disk may load scripts, but
+fetch nothing.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 LONGEST = 2_000  # characters of an answer or a reason
-ROWS = 4096  # of a file, or those of one question
+ROWS = 4096  # attempts per file, or those on one question if these are more
 _LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
 _SIGNALS = {"bits": "completion_bpt", "prompt_bits": "prompt_bpt", "ratio": "token_ratio"}
 
@@ -35,25 +35,25 @@ _SIGNALS = {"bits": "completion_bpt", "prompt_bits": "prompt_bpt", "ratio": "tok
 class Indexed(NamedTuple):
     """The attempts of one run."""
 
-    keys: Ints  # see `rowkeys.encode`, of the M questions that are compared; ascending
-    table: pa.Table  # a row for each of the keys, without the number of its `file`
-    notes: list[str]  # for the page
-    without: str | None  # why there are no texts
+    keys: Ints  # of `rowkeys.encode` for the M questions compared; ascending
+    table: pa.Table  # a row per key, without the number of its `file`
+    notes: list[str]  # shown on the page
+    without: str | None  # why there are no texts; None: there are
 
 
 def index(
     run: Run, question_ids: list[str], texts: bool, model: int = 0, codes: Sequence[Any] = ()
 ) -> Indexed:
-    """Read what the reader lists and filters by, and all other numbers of a run's attempts.
+    """Read all numbers of a run's attempts, by which the page lists and filters them.
 
-    `question_ids` are the M of the comparison, in which the run is number `model`; `texts` says
-    whether answers, which are written by the model, may be in it; `codes` are its categories under
-    each rubric, (M, N) each, -1 for none, as attempts have that are not compared yet. A value that
-    is not known is null; without signals a note says why.
+    `question_ids` are the M of the comparison, in which the run is number `model`; `texts`: whether
+    to include answers, which the model has written; `codes` are the attempts' categories under each
+    rubric, (M, N) each, -1 for none. Attempts newer than the comparison have none, either. Unknown
+    values are null; if there are no signals, a note explains why.
     """
     ids = pa.array(question_ids, pa.string())
-    named = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = graded.graded(run, named)
+    names = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
+    grades = graded.graded(run, names)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
     attempts = rowkeys.streamed(run, "attempts", sampled)
     labels = graded.read_verdicts(run, [*_LOGS.values()], "warn").table
@@ -61,13 +61,13 @@ def index(
     kept, (questions, trials) = rowkeys.cells(known, run.cfg.sampling.trials)
     keys = known[kept]
 
-    def of(table: pa.Table) -> dict[str, pa.Array]:
+    def align(table: pa.Table) -> dict[str, pa.Array]:
         return rowkeys.in_order(table, rowkeys.encode(table, ids), table.column_names, keys)
 
-    grade, attempt, verdict = map(of, (grades, attempts, labels))
+    grade, attempt, verdict = map(align, (grades, attempts, labels))
     notes = []
     try:
-        signal = of(signals.read(run))
+        signal = align(signals.read(run))
     except UserError as error:
         notes.append(str(error))
         signal = dict.fromkeys([*_SIGNALS.values(), *"abc"], pa.nulls(keys.size, pa.float32()))
@@ -81,7 +81,7 @@ def index(
         "t": pa.array(trials, pa.int32()),
         "categories": pa.array([*assigned], pa.list_(pa.int8())),
         "answer": pa.nulls(trials.size, pa.string()),
-        **{name: pc.utf8_slice_codeunits(grade[name], 0, LONGEST) for name in named},
+        **{name: pc.utf8_slice_codeunits(grade[name], 0, LONGEST) for name in names},
         "cut": pc.cast(cut_off(attempt["finish_reason"]), pa.int8()),
         "tokens": attempt["completion_tokens"],
         "seconds": pc.round(pc.subtract(attempt["finished"], attempt["started"]), 2),
@@ -91,16 +91,16 @@ def index(
     }
     without = None if texts else "The report was made without texts (report.texts=false)."
     if texts and not any(run.attempts.glob("*")):
-        without = "This run holds outcomes only: no texts were imported."
+        without = "This run was imported without texts."
     return Indexed(keys, pa.table(columns), notes, without)
 
 
-def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[str]) -> Any:
-    """Write the numbers of all attempts of a data set with M questions, and their `golds`.
+def write_numbers(stem: Path, tables: list[pa.Table], rubrics: ByRubric, golds: list[str]) -> Any:
+    """Write the numbers of all attempts of a dataset with M questions, and their `golds`.
 
     `tables` are those of the models, with the number of each attempt's `file`. Returns `per_file`,
-    of how many questions a file has the attempts, `rubrics` as the page names categories, and
-    `differ`: of how many attempts grader and verifier disagree, and how many both judged.
+    the number of questions per file, `rubrics` with names and weights of categories, and `differ`:
+    the number of attempts on which grader and verifier disagree, and of those that both judged.
     """
     rows = pa.concat_tables(tables)
     rows = rows.take(pa.array(np.argsort(rows["q"].to_numpy(), kind="stable")))
@@ -110,24 +110,24 @@ def write_numbers(stem: Path, tables: list[pa.Table], of: ByRubric, golds: list[
     for number, (start, end) in enumerate(itertools.pairwise(ends)):
         part = rows.slice(start, end - start)
         write(stem, f"-q{number}", {name: _plain(part[name]) for name in part.column_names})
-    likeliest = pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
+    largest = pc.max_element_wise(rows["a"], rows["b"], rows["c"], skip_nulls=False)
     right = pc.equal(rows["outcome"], "correct")
-    differs = pc.xor(pc.equal(rows["a"], likeliest), right)
+    differs = pc.xor(pc.equal(rows["a"], largest), right)
     return {
         "per_file": per_file,
         "rubrics": [
             {"title": rubric.name, "categories": [(c.name, c.weight) for c in rubric.categories]}
-            for rubric, _ in of.values()
+            for rubric, _ in rubrics.values()
         ],
         "differ": [pc.sum(differs).as_py() or 0, len(differs) - differs.null_count],
     }
 
 
 def write(stem: Path, ending: str, value: Any) -> None:
-    """Write one side file, named by both; plain ASCII, so that nothing in it ends a line.
+    """Write the side file STEM + ENDING.js, in ASCII, so that no character in it ends a line.
 
-    What a power cut takes of it, the same command makes again: nothing waits for the disk.
-    Raises OSError: the disk is full, or may not be written.
+    It is not synced to disk: after a power cut the same command writes it again.
+    Raises OSError: the disk is full, or not writable.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     name = f"{stem.name}{ending}"
@@ -136,9 +136,9 @@ def write(stem: Path, ending: str, value: Any) -> None:
 
 
 def _plain(column: Any) -> Any:
-    """List a column for JSON, None where there is no finite value; None where there is none at all.
+    """Convert a column for JSON, with None for missing and infinite values; None if it is empty.
 
-    Texts are {values, codes}, and the code of none is -1: a list of 192,000 is read twice as fast.
+    Texts become {values, codes}, code -1 for none, which a browser reads twice as fast.
     """
     if pa.types.is_floating(column.type):
         column = pc.round(pc.cast(column, pa.float64()), 4)

@@ -1,8 +1,8 @@
-"""report: one HTML file that a reader can explore, and the attempts beside it.
+"""The verb `report`: an interactive HTML page, with the attempts in files beside it.
 
-`index.html` holds everything but the attempts: styles, scripts, tables, figures. It asks no network
-and runs under a policy that allows the scripts written here and nothing else. What models and
-untrusted files wrote goes through Jinja2's escaping, or as JSON, and is shown as text.
+`index.html` holds everything but the attempts: styles, scripts, tables, figures. It uses no network
+and has a content security policy that allows only scripts of this package. Texts of models and
+untrusted files are escaped by Jinja2 or passed as JSON, and shown as text.
 """
 
 import base64
@@ -36,13 +36,13 @@ FOLDER = Path(__file__).parent
 PARTS = ("page", "files", "map", "reader", "maths", "prose", "attempt", "question", "tokens")
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
-READ_S = 3600.0  # a page that was replaced may be open in a browser, and loads attempts so long
+READ_S = 3600.0  # for which a replaced page, still open in a browser, can load attempts
 
 
 def report(cfg: AnalysisConfig, open: bool = False) -> None:
-    """Write the report of the data sets and models that settings name; `open`: in the browser.
+    """Write the report on the datasets and models that settings name; `open`: open a browser.
 
-    Raises UserError: no runs, nothing graded. OSError: a folder that cannot be written.
+    Raises UserError: no runs, or nothing is graded. OSError: the folder cannot be written.
     """
     began = time.monotonic()
     path = write(cohorts_of.load(cfg), cfg)
@@ -52,15 +52,15 @@ def report(cfg: AnalysisConfig, open: bool = False) -> None:
     results.print(str(path))
     print_json({"report": str(path)})
     if open and not webbrowser.open(path.resolve().as_uri()):
-        note("no browser can be started here; open the file in one")
+        note("no browser can be started; open the file by hand")
 
 
 def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
-    """Write the report of some cohorts; an earlier report in the folder is replaced.
+    """Write the report on some cohorts, in place of an earlier one in the folder.
 
-    Any number of processes may do so in one folder: the page is that of the last one, and whole.
-    Returns the path of index.html, or of report.html, which has no side files. Raises OSError: a
-    folder that cannot be written.
+    Any number of processes may do so at once: the last page written counts, and is complete.
+    Returns the path of index.html, or of report.html, which has no side files. Raises OSError: the
+    folder cannot be written.
     """
     runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
     out, links = files.folder_of(cfg, "report", runs)
@@ -71,14 +71,14 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
 
 
 def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
-    """Write the page and its side files, of which only a page that is there keeps any."""
+    """Write the page and its side files, which are removed if the page cannot be written."""
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
     side, path = out / "attempts" / stamp, out / "index.html"
     try:
         made = _together(cohorts, cfg, _datasets(cohorts, cfg, side, cfg.report.trials))
         page = _page(cohorts, cfg, made, stamp)
         if any(cohort.members for cohort in cohorts):
-            os.utime(side)  # it must be there, and count as young
+            os.utime(side)  # it must exist, and count as new
         _sweep(out)
         atomic.write_text(path, page)
     except BaseException:
@@ -89,7 +89,7 @@ def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
 
 
 def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
-    """Write the page with as much of its side files as fits."""
+    """Write the page with as much of its side files as fits in it."""
     runs = [member.run for cohort in cohorts for member in cohort.members]
     trials = cfg.report.trials or single.most_trials(runs)
     sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
@@ -104,9 +104,9 @@ def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path
 
 
 def _sweep(out: Path) -> None:
-    """Remove side files that the page does not name and that nobody wrote or read for `READ_S`.
+    """Remove side files that the page does not name and that are older than `READ_S`.
 
-    What the page names is about to be replaced, and grows old from now on.
+    Those that it names age from now on, as the page is about to be replaced.
     """
     page = _current_page(out)
     for path in (out / "attempts").glob("*"):
@@ -119,7 +119,7 @@ def _sweep(out: Path) -> None:
 
 
 def _current_page(out: Path) -> bytes:
-    """Read the page in a folder, which names its side files; nothing where there is none."""
+    """Read the page in a folder, which names its side files; b"" without one."""
     index = out / "index.html"
     return index.read_bytes() if index.exists() else b""
 
@@ -127,27 +127,25 @@ def _current_page(out: Path) -> bytes:
 def _datasets(
     cohorts: list[Cohort], cfg: AnalysisConfig, side: Path, trials: int | None
 ) -> list[Panel]:
-    """Make the panels of all data sets; what is beside the page is written into a folder.
+    """Build the panels of all datasets, and write their side files into the folder `side`.
 
-    `trials`: of each question so many have texts; None: all.
+    `trials`: per question, that have texts; None: all.
     """
     made = [panels.dataset(cohort, cfg) for cohort in cohorts]
-    members = [
-        (i, m, member) for i, of in enumerate(cohorts) for m, member in enumerate(of.members)
-    ]
+    members = [(i, m, member) for i, c in enumerate(cohorts) for m, member in enumerate(c.members)]
     if members:
         side.mkdir(parents=True, exist_ok=True)
     tables, jobs = list[list[pa.Table]]([] for _ in cohorts), []
     for i, m, member in members:
         (panel, rubrics), run, ids = made[i], member.run, member.question_ids
         codes = [code[m] for _, code in rubrics.values()]
-        own = attempts.index(run, ids, cfg.report.texts, m, codes)
-        panel["notices"] += [f"{member.name}: {line}" for line in own.notes]
+        rows = attempts.index(run, ids, cfg.report.texts, m, codes)
+        panel["notices"] += [f"{member.name}: {line}" for line in rows.notes]
         end = run.cfg.model.reasoning_end
-        panel["counts"]["models"][m] |= {"side": True, "note": own.without, "reasoning_end": end}
-        tables[i].append(own.table)
-        upto = trials if own.without is None else 0
-        jobs.append(texts.Job(run.cfg, ids, own.keys, side / f"{i}-{m}", upto))
+        panel["counts"]["models"][m] |= {"side": True, "note": rows.without, "reasoning_end": end}
+        tables[i].append(rows.table)
+        upto = trials if rows.without is None else 0
+        jobs.append(texts.Job(run.cfg, ids, rows.keys, side / f"{i}-{m}", upto))
     with Meter("report", len(jobs)) as meter:
         for (i, m, _), files in zip(members, texts.write_all(jobs), strict=True):
             tables[i][m] = tables[i][m].append_column("file", pa.array(files, pa.int32()))
@@ -163,7 +161,7 @@ def _datasets(
 
 
 def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel]) -> list[Panel]:
-    """Add the panels that several data sets share, and those of races."""
+    """Add the panel of all datasets together, and those of races."""
     made = [*datasets]
     if len(cohorts) > 1:
         together = panels.together(cohorts, cfg)
@@ -172,12 +170,12 @@ def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel])
 
 
 def _library() -> str:
-    """Read what draws mathematics, as a side file."""
+    """Return the library that draws mathematics, as a side file."""
     return (FOLDER / "katex.min.js").read_text(encoding="utf-8") + '\nbayesReport("katex",true);\n'
 
 
 def summary(cohorts: list[Cohort]) -> str:
-    """Say how much there is, in a line.
+    """Count models, questions and attempts in a line.
 
     >>> from bayes_at_n.pipeline.compare.cohort import from_arrays
     >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
@@ -186,7 +184,7 @@ def summary(cohorts: list[Cohort]) -> str:
     models = {name for cohort in cohorts for name in cohort.names}
     graded = sum(int((cohort.outcomes != PENDING).sum()) for cohort in cohorts)
     questions = sum(len(cohort.question_ids) for cohort in cohorts)
-    several = {"data set": len(cohorts)} if len(cohorts) > 1 else {}
+    several = {"dataset": len(cohorts)} if len(cohorts) > 1 else {}
     parts = {"model": len(models), **several, "question": questions, "graded attempt": graded}
     return ", ".join(plural(n, noun) for noun, n in parts.items())
 
@@ -198,7 +196,7 @@ def _page(
     stamp: str = "",
     held: single.Packed | None = None,
 ) -> str:
-    """Render the page, with what it holds of its side files if it has none."""
+    """Render the page; `held`: side files that it contains."""
     counts = [panel["counts"] for panel in shown if panel["counts"]]
     readable = any(model["side"] for count in counts for model in count["models"])
     css = (FOLDER / "report.css").read_text(encoding="utf-8")
@@ -230,7 +228,7 @@ def _page(
 
 
 def visible(text: str) -> str:
-    r"""Write controls of writing direction out: no name turns the text about it round.
+    r"""Escape controls of writing direction, which could reverse the text around a name.
 
     >>> visible("a\u202eb")
     'a⟨U+202E⟩b'
@@ -239,10 +237,10 @@ def visible(text: str) -> str:
 
 
 def _policy(css: str, *js: str) -> str:
-    """Say what the page may do: run its own scripts and those beside it, use its own styles.
+    """Return the content security policy: the page's own scripts and styles, and its side files.
 
-    `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers to which a file on
-    disk is not of the page's own origin. Nothing may be fetched, sent or framed.
+    `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers that treat files on
+    disk as of different origins. Nothing may be fetched, sent or framed.
     """
     styles, *scripts = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

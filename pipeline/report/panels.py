@@ -1,6 +1,6 @@
-"""What the page shows of one data set, of all of them together, and of each race of `settle`.
+"""Panels of the report: one per dataset, one for all of them, one per race of `settle`.
 
-A panel is a tab: its title, notices, tables and figures, and of one data set the counts of its map.
+A panel is a tab: title, notices, tables and figures, and for a dataset the counts of its map.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,17 +37,17 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, Codes
 from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 
-LONGEST = 300  # characters of a problem that the map shows
-POINTS = 1_000  # of a line of ranks
+LONGEST = 300  # characters of a problem on the map
+POINTS = 1_000  # most points of a line of ranks
 Panel = dict[str, Any]
 Row = Mapping[str, Any]
 
 
 def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
-    """Make the panel of a data set, and assign the categories of its attempts.
+    """Build the panel of a dataset, and assign the categories of its attempts.
 
-    Returns both; categories are of all models, -1 where one has none. Raises UserError: a question
-    that some model has no graded trial of.
+    Returns both; categories are of all models, -1 for none. Raises UserError: some model has no
+    graded trial of some question.
     """
     notices = [*cohort.differences, *cohort.warnings]
     part, of_rubrics = categorized(cohort, cfg, notices)
@@ -69,17 +69,17 @@ def dataset(cohort: Cohort, cfg: AnalysisConfig) -> tuple[Panel, ByRubric]:
         tables=[table(one) for one in tables.values()],
         figures=[*figures(cohort, tables)],
     )
-    of_all = dict[str, tuple[Rubric, Any]]()
+    filled = dict[str, tuple[Rubric, Any]]()
     for name, (rubric, codes) in of_rubrics.items():
-        of_all[name] = rubric, np.full(cohort.outcomes.shape, -1, np.int8)
-        of_all[name][1][[cohort.names.index(model) for model in part.names]] = codes
-    return panel, of_all
+        filled[name] = rubric, np.full(cohort.outcomes.shape, -1, np.int8)
+        filled[name][1][[cohort.names.index(model) for model in part.names]] = codes
+    return panel, filled
 
 
 def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
-    """Make the panel of all data sets; a notice where no model is in all of them."""
+    """Build the panel of all datasets; add a notice if no model is in all of them."""
     notices = [f"{c.dataset}: {line}" for c in cohorts for line in (*c.differences, *c.warnings)]
-    panel = _panel("All data sets", "=all", notices=notices, made=_made(*cohorts))
+    panel = _panel("All datasets", "=all", notices=notices, made=_made(*cohorts))
     try:
         panel["scores"] = table(several.scores(cohorts, cfg))
         pooled = cohorts_of.pooled(cohorts)
@@ -94,17 +94,17 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
 
 
 def _made(*cohorts: Cohort) -> Panel | None:
-    """Say how the runs of some cohorts were made; None where none has run folders."""
-    made = protocol(*cohorts)
-    return made and {"table": table(made[0]), "line": made[1]}
+    """Return how the runs of some cohorts were sampled and graded; None without run folders."""
+    settings = protocol(*cohorts)
+    return settings and {"table": table(settings[0]), "line": settings[1]}
 
 
 def settled(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[Panel]:
-    """Make a panel for each race beside the runs whose models are all in the report.
+    """Build a panel for each race beside the runs whose models are all in the report.
 
-    What cannot be read is left out, and `notices` gets why.
+    Unreadable and stale races are skipped, and `notices` gets the reason.
     """
-    for folder, names, of in _races(cohorts):
+    for folder, names, prefix in _races(cohorts):
         try:
             seen, why = looks.of_folder(folder)
         except UserError as error:
@@ -113,30 +113,31 @@ def settled(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[Panel]:
         if not (seen.states or why) or not names.issuperset(seen.goal.names):
             continue
         if why:
-            notices.append(f"{of}settle {folder.name} is left out: {why}")
+            notices.append(f"{prefix}settle {folder.name} is left out: {why}")
             continue
-        board, title, line = races.leaderboard(seen), f"{of}settle {folder.name}", races.line(seen)
-        shown = table(board) | {"title": board.title}
-        shown["notes"].insert(0, f"{line[0].upper()}{line[1:]}.")
-        caption = "Estimates, and what decides, over what was spent; a line ends where its model"
+        board, line = races.leaderboard(seen), races.line(seen)
+        title = f"{prefix}settle {folder.name}"
+        scores = table(board) | {"title": board.title}
+        scores["notes"].insert(0, f"{line[0].upper()}{line[1:]}.")
+        caption = "Estimates and stopping criterion by budget; a line ends when its model leaves."
         with style.narrow():
-            drawn = figure(races.picture(seen), f"{caption} left.")
+            drawn = figure(races.picture(seen), caption)
         left = table(races.departures(seen))
-        yield _panel(title, f"={title}", tables=[shown, left], figures=[drawn])
+        yield _panel(title, f"={title}", tables=[scores, left], figures=[drawn])
 
 
 def _races(cohorts: Sequence[Cohort]) -> list[tuple[Path, set[str], str]]:
-    """List races beside runs, with the names of those runs, and whose data set they are of."""
+    """List races beside runs, with the names of those runs, and a prefix with their dataset."""
     beside: dict[Path, tuple[set[str], str]] = {}
     for cohort in cohorts:
-        of = f"{cohort.dataset}: " if len(cohorts) > 1 else ""
+        prefix = f"{cohort.dataset}: " if len(cohorts) > 1 else ""
         for member in cohort.members:
             runs = member.run.path.parent
-            for parent, label in ((runs, of), (runs.parent, "")):
+            for parent, label in ((runs, prefix), (runs.parent, "")):
                 beside.setdefault(parent / "_settle", (set(), label))[0].add(member.run.path.name)
     return [
-        (record.parent, names, of)
-        for parent, (names, of) in beside.items()
+        (record.parent, names, prefix)
+        for parent, (names, prefix) in beside.items()
         for record in sorted(parent.glob(f"*/{RECORD}"))
     ]
 
@@ -148,10 +149,10 @@ def _panel(title: str, name: str, **parts: Any) -> Panel:
 
 
 def categorized(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, ByRubric]:
-    """Assign categories under common thresholds; a damaged run costs the others none.
+    """Assign categories under common thresholds to all runs that can have them.
 
-    `notices`: why a run, or all of them, or a rubric is left out is added. Returns the part of the
-    cohort that has categories, and for it what :func:`pipeline.compare.rubrics.categories` returns.
+    `notices` gets the reason if a run, all runs or a rubric are left out. Returns the part of the
+    cohort that has categories, and its :func:`pipeline.compare.rubrics.categories`.
     """
     if not cohort.members:
         return cohort, {}
@@ -173,7 +174,7 @@ def categorized(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tupl
 
 
 def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
-    """Keep the runs that have current signals; the others are named."""
+    """Keep the runs with current signals, and name the others in `notices`."""
     kept = []
     for i, member in enumerate(cohort.members):
         try:
@@ -187,9 +188,8 @@ def _with_signals(cohort: Cohort, notices: list[str]) -> Cohort:
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     """Count correct and graded attempts of each model and question, for the page's map.
 
-    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), `models`, of
-    which no attempts are beside the page yet, and `problems`: how they begin, none where no `texts`
-    are wanted.
+    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), `models`, so far
+    without side files, and `problems`: their beginnings, "" without `texts`.
     """
     rows = cohort.members[0].run.questions if texts and cohort.members else []
     problems = {row["question_id"]: row["problem"] or "" for row in rows}
@@ -205,9 +205,9 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
 
 
 def table(source: Table) -> dict[str, Any]:
-    """Shape a table for the template: cells with what is shown, and what sorts.
+    """Convert a table for the template: cells as (text, sort key), and whether it is sorted.
 
-    It says by which of its scores it is sorted: models by avg.
+    Tables of models are sorted by avg.
     """
     rows = source.rows
     columns = [
@@ -220,8 +220,8 @@ def table(source: Table) -> dict[str, Any]:
         for column in columns
         if column.align == "left" or any(isinstance(row.get(column.key), str) for row in rows)
     }
-    shown = {column.key for column in columns}
-    by = next((key for key in ("avg", "score", "mean", "_mean") if key in shown), "")
+    keys = {column.key for column in columns}
+    by = next((key for key in ("avg", "score", "mean", "_mean") if key in keys), "")
     order = [float(row[by]) for row in rows if row.get(by) is not None]
     is_sorted = len(order) == len(rows) and order == sorted(order, reverse=True)
     return {
@@ -244,15 +244,15 @@ def table(source: Table) -> dict[str, Any]:
 
 
 def _sort_key(value: Any) -> str:
-    """Write a cell as JavaScript reads it; nothing where there is no value."""
+    """Return a cell as a text that JavaScript parses; "" if it has no value."""
     return "" if tabular.plain(value) is None else str(value).replace("inf", "Infinity")
 
 
 def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> dict[str, Any]:
-    """Say in a sentence what is best and what of it is settled, over the forest of its models."""
+    """Return the conclusion as a sentence, and the forest plot's rows and ticks."""
     rows, (value, _, *ends) = tables["leaderboard"].rows, HEADLINE
     name, prior = named({row["model"]: row["prior"] for row in rows})
-    low, high = (of([row[key] for row in rows]) for of, key in zip((min, max), ends, strict=True))
+    low, high = min(row[ends[0]] for row in rows), max(row[ends[1]] for row in rows)
     return {
         "sentence": conclude(cohort, cfg).sentence(),
         "name": name,
@@ -273,7 +273,7 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Choose round numbers for an axis, the first and the last its ends.
+    """Return round numbers for the ticks of an axis that ends with the first and the last.
 
     >>> ticks(0.296, 0.522)
     [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55]
@@ -284,16 +284,16 @@ def ticks(low: float, high: float) -> list[float]:
     return [round(float(tick), 9) for tick in steps.tick_values(low, max(high, low + 1e-3))]
 
 
-def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]:
-    """Say who is best by each rubric, with `cards`: shares of each model's categories.
+def rubrics(models: Sequence[str], by_rubric: ByRubric, board: Table) -> dict[str, Any]:
+    """Return which model is best under most rubrics, and `cards`: shares of models' categories.
 
-    `of` is what :func:`pipeline.compare.rubrics.categories` returned for the `models`; cards have
-    them in the order of the `board`. Rubrics that classify all attempts alike share a card.
+    `by_rubric` is from :func:`pipeline.compare.rubrics.categories` for the `models`, which cards
+    list in the order of the `board`. Rubrics that classify all attempts equally share a card.
     """
     cards: dict[Any, dict[str, Any]] = {}
     won: list[list[str]] = []
     order = [models.index(row["model"]) for row in board.rows if row["model"] in models]
-    for rubric, codes in of.values():
+    for rubric, codes in by_rubric.values():
         counted = categories.counts(codes, len(rubric.categories))
         ranks = cohort_rubrics.ranks(rubric, counted)
         firsts = [] if ranks is None else [models[i] for i in order if ranks[i] == 1]
@@ -302,10 +302,10 @@ def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]
         looks_of = sides.looks(names)
         kept = [i for i in sides.order(names) if totals[:, i].any()]
         bars = [_bar(row, names, looks_of, kept) for row in (*totals, totals.sum(axis=0))]
-        alike = str([(looks_of[i].side, totals[:, i].tolist()) for i in kept])
+        same = str([(looks_of[i].side, totals[:, i].tolist()) for i in kept])
         new: Panel = {"names": [], "text": rubric.description, "firsts": [], "legend": bars.pop()}
         new["rows"] = [(models[i], bar) for i, bar in zip(order, bars, strict=True)]
-        card = cards.setdefault(alike, new)
+        card = cards.setdefault(same, new)
         card["names"].append(rubric.name)
         if len(firsts) < len(order) and firsts not in [[], *card["firsts"]]:
             card["firsts"].append(firsts)
@@ -318,7 +318,7 @@ def rubrics(models: Sequence[str], of: ByRubric, board: Table) -> dict[str, Any]
 def _bar(
     counted: Ints, names: Sequence[str], looks_of: Sequence[sides.Look], kept: Sequence[int]
 ) -> list[Row]:
-    """Shape attempts of C categories as a bar, of the `kept` ones in this order."""
+    """Convert counts of C categories to parts of a bar, in the order of `kept`."""
     shares = 100 * counted / max(counted.sum(), 1)
     return [
         looks_of[i]._asdict()
@@ -329,10 +329,10 @@ def _bar(
 
 
 def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, Any]]:
-    """Draw all figures that there is the data for, each with `title`, `svg` and `caption`.
+    """Draw all figures for which there are data, each with `title`, `svg` and `caption`.
 
-    They are a column wide, so that a phone shows all of them. `tables` are those of the page. Those
-    of cost and length have the group `cost`.
+    They are a column wide, to fit on a phone. `tables` are those of the page. Figures of cost and
+    length have the group `cost`.
     """
     with style.narrow():
         yield from _costs(cohort, tables)
@@ -351,35 +351,35 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
 
 
 def _costs(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, Any]]:
-    """Draw scores by tokens and by price, lengths of correct and wrong attempts, smaller limits."""
+    """Draw scores by tokens and by price, lengths by correctness, and smaller token limits."""
     rows = tables["leaderboard"].rows
     value, _, *ends = HEADLINE
     names, score, low, high = ([row[key] for row in rows] for key in ("model", value, *ends))
     tokens = np.array([row.get("tokens_per_attempt") for row in rows], float)
     prices = np.array([row.get("price") for row in rows], float) / [row["attempts"] for row in rows]
-    for cost, what in ((tokens, "completion tokens an attempt"), (prices, "price an attempt")):
+    for cost, what in ((tokens, "completion tokens per attempt"), (prices, "price per attempt")):
         if np.isfinite(cost).any():
             drawn = leaderboard.score_by_cost(names, cost, score, low, high, what)
-            shown, _ = named({row["model"]: row["prior"] for row in rows})
-            yield figure(drawn, f"{shown} with its interval by {what}.", "cost")
+            metric, _ = named({row["model"]: row["prior"] for row in rows})
+            yield figure(drawn, f"{metric} with its interval by {what}.", "cost")
     good, bad = mean_lengths(cohort)
     if np.isfinite([*good, *bad]).any():
         share = cohort.matrix().mean(axis=(1, 2))
         drawn = leaderboard.tokens_against_correctness(cohort.names, good, bad, share)
-        yield figure(drawn, "Mean completion tokens of correct and of all other attempts.", "cost")
+        yield figure(drawn, "Mean completion tokens of correct and other attempts.", "cost")
     if "caps" in tables:
-        # A model has the same look in all figures.
+        # In the leaderboard's order, so that a model looks the same in all figures.
         drawn = curves.by_cap(
             sorted(tables["caps"].rows, key=lambda row: names.index(row["model"]))
         )
-        caption = "The same attempts under smaller limits, and what they cost then."
+        caption = "Scores and tokens of the same attempts under smaller limits."
         yield figure(drawn, caption, "cost")
 
 
 def mean_lengths(cohort: Cohort) -> Floats:
-    """Average completion tokens of correct and of all other graded attempts of L models, (2, L).
+    """Return mean completion tokens of correct and other graded attempts of L models, (2, L).
 
-    NaN where none is known.
+    NaN if there is none.
     """
     means = np.full((2, len(cohort.names)), np.nan)
     for i, member in enumerate(cohort.members):
@@ -391,29 +391,29 @@ def mean_lengths(cohort: Cohort) -> Floats:
 
 
 def settling(names: list[str], outcomes: Codes, ranges: Sequence[str] = ()) -> dict[str, Any]:
-    """Draw ranks as trials are added, of outcomes as :func:`trajectories` takes them.
+    """Draw ranks by trials; for `outcomes` see :func:`trajectories`.
 
-    `ranges` of ranks by all trials, which an order that stays does not say.
+    `ranges` of ranks with all trials go into the caption: an order that stays is not certain.
     """
     n, ranks, settled = trajectories(outcomes)
     some = np.arange(len(n))[:: -max(1, len(n) // POINTS)][::-1]  # with the last
     drawn = leaderboard.rank_trajectories(names, [n[i] for i in some], ranks[:, some], settled)
-    each = ", ".join(f"{name} {of}" for name, of in zip(names, ranges, strict=False))
-    of_all = f" By all {n[-1]} trials, for all models at once: {each}." if each else ""
-    return figure(drawn, f"Ranks by Bayes@n after the first n trials.{of_all}")
+    parts = ", ".join(f"{name} {ranks}" for name, ranks in zip(names, ranges, strict=False))
+    final = f" With all {n[-1]} trials, for all models at once: {parts}." if parts else ""
+    return figure(drawn, f"Ranks by Bayes@n after the first n trials.{final}")
 
 
 def trajectories(outcomes: Codes) -> tuple[list[int], Ints, int | None]:
-    """Rank models by Bayes@n as trials are added, all of them graded.
+    """Rank models by Bayes@n for n = 1 to N.
 
-    `outcomes`: 1 correct, 0 not; shape (L, M, N). Returns n (N), ranks (L, N), and the first n from
-    which on ranks stay as they are at N; None when that is N itself.
+    `outcomes`: 1 correct, 0 not, all graded; shape (L, M, N). Returns n (N), ranks (L, N), and the
+    first n from which on ranks equal those at N; None if that is N itself.
 
     >>> trajectories(np.array([[[1, 1, 1]], [[1, 0, 0]]]))[1:]
     (array([[1, 1, 1],
            [1, 2, 2]]), 2)
     """
-    # With equal n for all questions the order by Bayes@n is the order by the number of correct.
+    # With equal n for all questions, Bayes@n orders models by their number of correct trials.
     correct = outcomes.sum(axis=1, dtype=np.int64).cumsum(axis=1)
     ranks = scipy.stats.rankdata(-correct, method="min", axis=0).astype(int)
     trials = ranks.shape[1]
@@ -423,7 +423,7 @@ def trajectories(outcomes: Codes) -> tuple[list[int], Ints, int | None]:
 
 
 def figure(drawn: Any, caption: str, group: str = "rest") -> dict[str, Any]:
-    """Shape a figure for the template: its title is the page's text, which wraps."""
+    """Convert a figure for the template, which prints its title as text."""
     title = " ".join(drawn.get_suptitle().split("\n"))
     drawn.suptitle("")
     return {"title": title, "svg": Markup(style.svg(drawn)), "caption": caption, "group": group}

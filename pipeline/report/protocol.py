@@ -1,4 +1,4 @@
-"""How each run was made: the model, how it was sampled, by which engine, and what graded it."""
+"""The card "How this was made": each run's model, sampling, engine and grader."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,14 +26,11 @@ _TITLES = {
     "revision": "revision",
     "program": "bayes-at-n",
 }
-_ALIKE = ("made", "id", "revision", "program")  # not for the line: of each model, or of the program
+_PER_RUN = ("made", "id", "revision", "program")  # not in the line of common settings
 
 
 def protocol(*cohorts: Cohort) -> tuple[Table, str] | None:
-    """Tabulate how each run was made, and write in a line what all have in common.
-
-    None where there are no run folders.
-    """
+    """Tabulate how each run was made, and list settings that all share; None if there is none."""
     several = len(cohorts) > 1
     rows = [
         {"model": f"{member.name}, {cohort.dataset}" if several else member.name}
@@ -53,23 +50,23 @@ def protocol(*cohorts: Cohort) -> tuple[Table, str] | None:
 
 
 def _made(run: Run) -> dict[str, Any]:
-    """Return what a run folder records, by the keys of `_TITLES`; None where it does not say."""
+    """Return the settings that a run folder records, by the keys of `_TITLES`; None: unknown."""
     cfg, manifest = run.cfg, read_json(run.manifest)
-    made, generated = manifest.get("created_with", {}), manifest.get("generated", {})
-    engines = [of for of in generated.get("engines", []) if isinstance(of, Mapping)]
+    created, generated = manifest.get("created_with", {}), manifest.get("generated", {})
+    engines = [engine for engine in generated.get("engines", []) if isinstance(engine, Mapping)]
     name, sampling = cfg.engine.name, cfg.sampling
-    versions = sorted({str(of.get(name) or of.get("version") or "") for of in engines} - {""})
+    versions = sorted({str(e.get(name) or e.get("version") or "") for e in engines} - {""})
     values: dict[str, Any] = dict.fromkeys(_TITLES)
     values |= {
         "trials": sampling.trials,
         "prompt": cfg.prompt.name,
         "grader": cfg.dataset.answer if cfg.dataset.judge is None else f"judge={cfg.dataset.judge}",
         "verifier": None if cfg.verifier.id is None else cfg.verifier.name,
-        "made": str(made.get("time") or "")[:10] or None,
-        # Of a folder the end: the page may be published.
+        "made": str(created.get("time") or "")[:10] or None,
+        # Only the end of a path: the page may be published.
         "id": "/".join(Path(cfg.model.id).parts[-2:]) if cfg.model.id else None,
         "revision": cfg.model.revision and cfg.model.revision[:12],
-        "program": made.get("commit"),
+        "program": created.get("commit"),
     }
     if sampling_known(run) is not False:
         names = ("temperature", "top_p", "top_k", "max_tokens", "seeds")
@@ -79,14 +76,14 @@ def _made(run: Run) -> dict[str, Any]:
 
 
 def _line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write the settings that all runs share, and name those that differ.
+    """List the settings that all runs share, and name those that differ.
 
     >>> same = dict.fromkeys(_TITLES) | {"trials": 80, "temperature": 0.6, "engine": "vllm 0.32.0"}
     >>> _line([same, same | {"temperature": 1.0}])
-    'trials 80, engine vllm 0.32.0; not alike: temperature'
+    'trials 80, engine vllm 0.32.0; different: temperature'
     """
-    keys = [key for key in _TITLES if key not in _ALIKE]
+    keys = [key for key in _TITLES if key not in _PER_RUN]
     values = {key: {str(row[key]) for row in rows if row[key] is not None} for key in keys}
-    same = [f"{_TITLES[key]} {min(of)}" for key, of in values.items() if len(of) == 1]
-    other = [_TITLES[key] for key, of in values.items() if len(of) > 1]
-    return ", ".join(same) + f"; not alike: {', '.join(other)}" * bool(other)
+    same = [f"{_TITLES[key]} {min(texts)}" for key, texts in values.items() if len(texts) == 1]
+    other = [_TITLES[key] for key, texts in values.items() if len(texts) > 1]
+    return ", ".join(same) + f"; different: {', '.join(other)}" * bool(other)

@@ -1,6 +1,6 @@
-"""A report in one file, to be mailed: side files are in the page, compressed, as far as they fit.
+"""A report in a single file, for email, which contains as much of its side files as fits.
 
-Numbers of all attempts come first, then texts: those of as many trials of every question as fit.
+Numbers of all attempts come first, then the texts of the first trials of every question.
 """
 
 import base64
@@ -15,23 +15,23 @@ from typing import NamedTuple
 from bayes_at_n.pipeline.report.texts import stored
 from bayes_at_n.pipeline.store.runfolder import Run
 
-LIMIT = 10_000_000  # bytes: in a mail a third more, of the 20 or 25 million that servers take
-SPARE = 500  # of it for saying what is left out
-_ORDER = (r"katex", r"\d+-q\d+", r"\d+-\d+-p", r"\d+-\d+-\d+")  # of use
+LIMIT = 10_000_000  # bytes; email adds a third, and servers accept 20 or 25 million
+SPARE = 500  # bytes of it for the sentence on what is left out
+_ORDER = (r"katex", r"\d+-q\d+", r"\d+-\d+-p", r"\d+-\d+-\d+")  # by importance
 _TEXTS = len(_ORDER) - 1
 
 
 class Packed(NamedTuple):
-    """What a page holds of its side files."""
+    """The side files in a page."""
 
     files: dict[str, str]  # name -> base64 of its value, deflated
-    left_out: str  # what does not fit, as a sentence; nothing where all fits
+    left_out: str  # what does not fit, as a sentence; "" if everything does
 
 
 def most_trials(runs: Sequence[Run]) -> int | None:
-    """So many trials of every question may fit, and hardly more; None: all of them.
+    """Return an upper estimate of how many trials per question fit; None: all of them.
 
-    Shards are compressed, and hold log-probs, too: texts of four limits do not fit into one.
+    Shards are compressed, and have log-probs, too: texts from over four limits hardly fit into one.
     """
     size = stored(runs)
     trials = max((run.cfg.sampling.trials for run in runs), default=0)
@@ -39,9 +39,9 @@ def most_trials(runs: Sequence[Run]) -> int | None:
 
 
 def pack(side: Path, room: int, sampled: int) -> Packed:
-    """Compress the side files in a folder into so many bytes at most, in the order of their use.
+    """Compress the side files in a folder into at most `room` bytes, by importance.
 
-    `sampled`: of how many trials a question has at most.
+    `sampled`: the largest number of trials per question.
     """
     files, lost, texts = dict[str, str](), list[str](), list[Path]()
     for path in sorted(side.glob("*.js"), key=_order):
@@ -63,13 +63,13 @@ def pack(side: Path, room: int, sampled: int) -> Packed:
 
 
 def _order(path: Path) -> tuple[int, list[int]]:
-    """Sort side files by their kind, in the order of use, and by their numbers."""
+    """Return a sort key of a side file: its importance, then its numbers."""
     kind = next(k for k, pattern in enumerate(_ORDER) if re.fullmatch(pattern, path.stem))
     return kind, [*map(int, re.findall(r"\d+", path.stem))]
 
 
 def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | None:
-    """Pack files with the texts of the first trials; None where they do not fit."""
+    """Pack files with the texts of the first trials; None if they do not fit."""
     files = {}
     for path in paths:
         rows = json.loads(_value(path))["rows"]
@@ -82,7 +82,7 @@ def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | No
 
 
 def _value(path: Path) -> str:
-    """Read the JSON that a side file hands over; the library as it is, a script."""
+    """Read the JSON value of a side file, or the whole script of the library."""
     text = path.read_text(encoding="utf-8")
     return text if path.stem == "katex" else text.partition(",")[2].removesuffix(");\n")
 
@@ -92,5 +92,5 @@ def _packed(text: str) -> str:
 
 
 def size(name: str, packed: str) -> int:
-    """Count the bytes of the element that holds a side file."""
+    """Return the bytes of the HTML element with a side file."""
     return len(packed) + len(name) + 60

@@ -1,7 +1,7 @@
 """Problems, prompts and responses of a run, in side files of about half a megabyte.
 
-Responses are written by processes, a run each: what takes time is to read and decode tables, and to
-write JSON. Texts stay as they are; the page finds what is in them.
+Each run's are written by a process of its own: reading tables and writing JSON takes most of the
+time. Texts are not changed; the page parses them.
 """
 
 import contextlib
@@ -29,31 +29,31 @@ from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.verifiers import LETTERS
 
 FILE_BYTES = 1 << 19
-SMALL = 32 << 20  # bytes of attempts that one process writes as soon as others have started
-MOST_PROCESSES = 8  # each holds some 150 MB, and a disk is no faster for more
+SMALL = 32 << 20  # bytes of attempts that are written before further processes have started
+MOST_PROCESSES = 8  # each takes some 150 MB, and the disk limits the speed
 _COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
 
 
 class Job(NamedTuple):
-    """What one process writes: the texts of a run, of some of its attempts."""
+    """The texts of a run that a process writes."""
 
     cfg: RunConfig
-    ids: list[str]  # of the M questions that are compared, as the run calls them
-    keys: Ints  # of the K attempts, see `rowkeys.encode`
-    stem: Path  # of the side files, without their number and ending
-    trials: int | None  # of each question the first so many have texts; None: all; 0: no prompt
+    ids: list[str]  # of the M questions compared, as in the run
+    keys: Ints  # of `rowkeys.encode`, K attempts
+    stem: Path  # of the side files, without number and ending
+    trials: int | None  # per question, that have texts; None: all; 0: no prompts either
 
 
 def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
-    """Write prompts and responses of runs, by a process a core; few of them by this process.
+    """Write prompts and responses of runs in a process per core, or in this one if they are few.
 
-    Yields for each job of each of the K attempts the number of its file, or -1. Raises OSError: the
-    disk is full, or may not be written. UserError: one of the processes was killed.
+    Yields per job the numbers of its K attempts' files, -1 for none. Raises OSError: the disk is
+    full, or not writable. UserError: a process was killed.
     """
     context = multiprocessing.get_context("spawn")  # this process has threads
     workers = max(1, min(environment.cores(), MOST_PROCESSES, len(jobs)))
     alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
-    light = parquet.without_pandas  # a third of the time that a process takes to start
+    light = parquet.without_pandas  # pandas takes a third of the start of a process
     with children.dying_with_parent(), ProcessPoolExecutor(workers, context, light) as pool:
         try:
             for files, damage in map(write, jobs) if alone else pool.map(write, jobs):
@@ -62,18 +62,18 @@ def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
                 yield files
         except BrokenProcessPool:
             raise UserError(
-                "a process that wrote side files of the report was killed, by hand or for want of"
-                " memory; run the same command again"
+                "report: a process that wrote side files was killed, perhaps for lack of memory;"
+                " repeat the command"
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def stored(runs: Iterable[Run]) -> int:
-    """Sum the bytes of the attempts of runs on the disk."""
+    """Return the bytes of the runs' attempts on disk."""
     size = 0
     for path in (path for run in runs for path in shards.files(run.attempts)):
-        with contextlib.suppress(OSError):  # sealed meanwhile, into a part of another name
+        with contextlib.suppress(OSError):  # sealed meanwhile, as a part of another name
             size += path.stat().st_size
     return size
 
@@ -81,7 +81,7 @@ def stored(runs: Iterable[Run]) -> int:
 def write(job: Job) -> tuple[Ints, str]:
     """Write prompts and responses of one run.
 
-    Returns of each of the K attempts the number of its file, or -1, and what was unreadable.
+    Returns the numbers of the K attempts' files, -1 for none, and what was unreadable.
     """
     files, damage = np.full(job.keys.size, -1), parquet.Damage()
     if job.trials == 0:
@@ -109,7 +109,7 @@ def write(job: Job) -> tuple[Ints, str]:
 
 
 def _write_prompts(job: Job, questions: list[Any], decoder: tokens.Decoder | None) -> None:
-    """Write problems and exact prompts with their surprisal, in order."""
+    """Write the questions' problems and exact prompts with their surprisal."""
     rows = {}
     for number, row in enumerate(questions):
         logprobs = np.array(row["prompt_logprobs"] or (), float)  # None becomes NaN
@@ -122,7 +122,7 @@ def _write_prompts(job: Job, questions: list[Any], decoder: tokens.Decoder | Non
 def _responses(
     run: Run, job: Job, damage: parquet.Damage
 ) -> Iterator[tuple[int, str, int, str, Any, Any]]:
-    """Stream number, key, text, tokens and log-probs of attempts: token lists stay small."""
+    """Yield number, question, trial, text, tokens and log-probs of attempts."""
     known, order = pa.array(job.ids, pa.string()), np.argsort(job.keys)
     for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
         rows = rowkeys.rows_of(rowkeys.encode(batch, known), job.keys, order)
@@ -140,9 +140,9 @@ def _responses(
 def of_tokens(
     decoder: tokens.Decoder | None, text: str, ids: Any, logprobs: Any, prefix: str = ""
 ) -> dict[str, str | None]:
-    """List lengths of tokens in UTF-16, None where they are not known, and `bits`, in hundredths.
+    """Return `lengths` of tokens in UTF-16, None if unknown, and `bits`, in hundredths.
 
-    A `prefix` that the model was given stands as one token of unknown surprisal.
+    A `prefix` of the response that was in the prompt becomes one token of unknown surprisal.
     """
     lengths, bits = None, tokens.surprisal(logprobs)
     if decoder is not None and len(ids) and len(logprobs) == len(ids):
@@ -155,8 +155,8 @@ def of_tokens(
 
 
 def _joined(numbers: Ints) -> str:
-    """Join whole numbers by commas; as JSON numbers they took as long as all else."""
-    if not numbers.size:  # as of all attempts without log-probs: Arrow takes 65 µs for nothing
+    """Join integers with commas, which is much faster than JSON numbers."""
+    if not numbers.size:  # no log-probs: Arrow would take 65 µs
         return ""
     texts = pa.array(numbers).cast(pa.string())
     return str(pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), ",")[0])

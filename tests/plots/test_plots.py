@@ -476,7 +476,7 @@ def test_titles_hold_where_nothing_is_correct_or_all_is_alike() -> None:
             ["a"], one, [0.5], [0.4], [0.6], "price"
         ),
         "This sample's order of models is the same from n = 1 of 3;"
-        " other samples may": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
+        " another's may differ": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
         "From max_tokens = 8 on, scores stay within their intervals": caps.by_cap(limits(0, 0)),
         "From max_tokens = 16 on, scores stay within their intervals": caps.by_cap(
             limits(0, 0.5, 0.5)

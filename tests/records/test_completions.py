@@ -48,7 +48,7 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(tmp_path: Path, capsys: Capsys)
         bring(tmp_path, source)
     run = opened(bring(tmp_path, source, "model=mine") / "aime25" / "mine")
     err = capsys.readouterr().err
-    assert "taken for nemo_skills" in err and "1 greedy or unfinished file left out" in err
+    assert "read as nemo_skills" in err and "1 greedy or unfinished file left out" in err
     words = outcome_words(run)
     assert (words == "correct").tolist() == [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
     assert set(words[words != "correct"]) == {"no_answer"}
@@ -135,7 +135,7 @@ def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: Capsys) -> None:
     source = write_lines(tmp_path / "out.jsonl", rows)
     runs = bring(tmp_path, source, "dataset=sums")
     err = capsys.readouterr().err
-    assert "taken for openai" in err and "1 duplicate left out: out.jsonl, line 4" in err
+    assert "read as openai" in err and "1 duplicate left out: out.jsonl, line 4" in err
     assert "2 requests without an answer left out: out.jsonl, line 5; out.jsonl, line 6" in err
     assert "1 damaged row skipped: out.jsonl, line 7" in err
     assert "1 answer of /v1/responses (not read) left out: out.jsonl, line 9" in err
@@ -210,7 +210,7 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
         {"messages": [*ask, {"role": "assistant", "content": {"deep": []}}], "id": [1]},
     ]
     source = write_lines(tmp_path / "chats.jsonl", rows)
-    with pytest.raises(UserError, match=r"model=x: is one name, and .* holds"):
+    with pytest.raises(UserError, match=r"model=x: is one name, but .* has"):
         bring(tmp_path, source, "dataset=sums", "model=x")
     for row in rows:
         row.pop("model", None)

@@ -76,7 +76,7 @@ def test_runs_are_copied_whole_and_once(there: Path, tmp_path: Path, capsys: Cap
     for name in ("m", "n"):
         assert tree(runs / "sums" / name) == tree(there / "sums" / name)
     assert (opened(runs / "sums" / "m").cfg.run_dir) == str(runs / "sums" / "m")
-    assert "as a kill leaves it" in capsys.readouterr().err
+    assert "left by a kill" in capsys.readouterr().err
     before = tree(runs)
     bring(tmp_path, there)
     assert "nothing pending" in capsys.readouterr().err
@@ -165,7 +165,7 @@ def test_links_are_refused_and_odd_files_stay(there: Path, tmp_path: Path, capsy
         bring(tmp_path, there)
     (folder / "pipe.json").unlink()
     runs = bring(tmp_path, there)
-    assert "2 files of other kinds stay there: deep/er/x.json, run.sh" in capsys.readouterr().err
+    assert "2 files of other kinds not copied: deep/er/x.json, run.sh" in capsys.readouterr().err
     assert tree(runs / "sums" / "m") == wanted
     (there / "sums" / "linked").symlink_to(folder)
     with pytest.raises(UserError, match=r"1 of 2 runs not imported:\n.*linked: a link"):

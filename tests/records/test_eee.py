@@ -14,7 +14,7 @@ from helpers import Capsys, make_run, run_of
 from record_files import bring, opened, out, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records.about import _moment, questions, texts
+from bayes_at_n.pipeline.records.about import _datetime, questions, texts
 from bayes_at_n.pipeline.records.eee import _portable
 from bayes_at_n.pipeline.records.reading import RunTable
 from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
@@ -191,7 +191,7 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
     assert names == ["con_", "data_", "x-9cdf6a", "CON.x_"]
     stated = "2026-11-23T02:41:58+0000"
     times = [(1e300, stated), (float("nan"), 7), (None, "x"), (None, None), (None, stated)]
-    assert [_moment(*time).year for time in times] == [1970] * 4 + [2026]
+    assert [_datetime(*time).year for time in times] == [1970] * 4 + [2026]
     assert texts({"a": None, "b": 1.5, "c": "d"}) == {"b": "1.5", "c": "d"}
     row = dict.fromkeys(("problem", "gold", "prompt", "choices"), None) | {"question_id": "a"}
     known: Any = SimpleNamespace(questions=[row])
@@ -216,7 +216,7 @@ def test_a_run_without_grades_is_left_out_or_refused(tmp_path: Path, capsys: Cap
     assert not [*tmp_path.rglob("*export*")]
     run_of(tmp_path, "y", {"a": "10"})
     out(tmp_path, "to=lm_eval")
-    assert "x is left out: " in capsys.readouterr().err
+    assert "x is skipped: " in capsys.readouterr().err
     assert [path.parent.name for path in tmp_path.rglob("samples_*.jsonl")] == ["y"]
 
 

@@ -60,7 +60,7 @@ def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> No
             write_lines(made / "predictions" / "served" / NAME, predicted)
     runs = bring(tmp_path, tmp_path / "outputs", "dataset=sums")
     err = capsys.readouterr().err
-    assert "taken for evalscope" in err and "is older than" in err
+    assert "read as evalscope" in err and "is older than" in err
     assert f"skipped: 20261101_100000/reviews/served/{NAME}, line 5" in err
     run = opened(runs / "sums" / "served")
     grades = {key: g["outcome"] for key, g in by_key(run, "grades", GRADES).items()}
@@ -107,5 +107,5 @@ def test_what_is_of_another_kind_than_named_is_refused(kind: str, tmp_path: Path
     hostile = [{"index": [1]}, {"index": 0, "sample_score": 3}, {"doc_id": 1, "metrics": [[]]}, {}]
     path = write_lines(tmp_path / "reviews" / "m" / "a_default.jsonl", hostile)
     write_lines(tmp_path / "predictions" / "m" / "a_default.jsonl", [prediction(0), {"index": 1}])
-    with pytest.raises(UserError, match="no record that can be used"):
+    with pytest.raises(UserError, match="has no usable record"):
         bring(tmp_path, path, f"kind={kind}")

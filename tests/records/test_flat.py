@@ -113,7 +113,7 @@ def test_what_is_skipped_is_named_with_the_reason(tmp_path: Path, capsys: Capsys
     lists = {"response": ["So 1", "or 2"], "pred": ["1", "2"], "score": [True, False]}
     source = write_lines(tmp_path / "l.jsonl", [{"question": i, **lists} for i in range(3)])
     for _ in range(2):
-        with pytest.raises(UserError, match=r"l.jsonl: no .* columns pred, question, response"):
+        with pytest.raises(UserError, match=r"l.jsonl: .*: pred, question, response"):
             bring(tmp_path / "l", source, *NAMES)
         assert not [path for path in (tmp_path / "l" / "runs").rglob("*") if path.is_file()]
 
@@ -141,7 +141,7 @@ def test_categories_with_names_and_weights(tmp_path: Path, capsys: Capsys) -> No
         bring(tmp_path, source, *NAMES)
     odd = csv_of(tmp_path / "l.csv", "question_id,label", "0,bad", "1,7")
     bring(tmp_path / "c", odd, *NAMES, named)
-    assert "no category '7': there are 3, from 0" in capsys.readouterr().err
+    assert "not a category '7': there are 3, from 0" in capsys.readouterr().err
 
 
 def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path) -> None:
@@ -243,8 +243,8 @@ def test_columns_are_those_that_import_knows_in_the_order_of_keys(
     out(root, "to=parquet", "logprobs=true", f"out={tmp_path / 'one'}")
     table = pq.read_table(tmp_path / "one" / "attempts.parquet")
     assert {*table.column_names} <= {*columns.NAMES}
-    lacking = columns.lacking(table.column_names)
-    assert not [name for name in lacking if "avg_logprob" not in name]
+    missing = columns.missing(table.column_names)
+    assert not [name for name in missing if "avg_logprob" not in name]
     names = ("dataset", "model", "question_id", "trial")
     keys = list(zip(*(table[name].to_pylist() for name in names), strict=True))
     assert keys == sorted(keys) and len(keys) == 12 + 13 + 3

@@ -187,7 +187,7 @@ def test_questions_are_checked_by_their_gold_answers(tmp_path: Path, capsys: Cap
     named = (f"questions={write_lines(tmp_path / 'known.jsonl', lines)}", "dataset=d")
     head = "question_id,trial,correct,gold"
     other = csv_of(tmp_path / "o.csv", head, "0,0,1,2", "1,0,1,222")
-    with pytest.raises(UserError, match="4 there and 222"):
+    with pytest.raises(UserError, match="4 in the file and 222"):
         bring(tmp_path, other, *named, "model=other")
     same = csv_of(tmp_path / "s.csv", head, "0,0,1,2.0", "1,0,1,4 ")  # as `grade` compares
     run = opened(bring(tmp_path, same, *named, "model=same") / "d" / "same")
@@ -288,7 +288,7 @@ def test_trials_from_one_and_a_row_without_trial(
     source = csv_of(tmp_path / "o.csv", "question_id,trial,correct", *rows)
     run = opened(bring(tmp_path, source, *NAMES) / "d" / "m")
     assert outcome_words(run).tolist() == [["correct", "wrong"] * 2] * 3
-    assert "trials are counted from 1" in capsys.readouterr().err
+    assert "count trials from 1" in capsys.readouterr().err
     rows = ["0,0,1", "0,0,1", "0,0,1", "0,3,0", "1,0,0", "1,,0"]
     source = csv_of(tmp_path / "e.csv", "question_id,trial,correct", *rows)
     run = opened(bring(tmp_path / "e", source, *NAMES) / "d" / "m")
@@ -318,7 +318,7 @@ def test_what_the_user_names_and_is_not_there_is_refused(
         with pytest.raises(UserError, match=f"not in .*; there are {there}$"):
             bring(tmp_path, plain, "dataset=d", wrong)
     for name, kinds in (("metric", "lighteval, .* and nemo_skills"), ("filter", "lm_eval")):
-        with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* taken for csv"):
+        with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* read as csv"):
             bring(tmp_path, plain, f"{name}=x")
     monkeypatch.setattr(plan, "MOST_RUNS", 1)
     with pytest.raises(UserError, match="over 1 models"):
@@ -345,7 +345,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=remedy):
             bring(tmp_path, tmp_path / name)
     (tmp_path / "folder" / "samples_a.jsonl").write_text('{"doc_id": 1}')
-    with pytest.raises(UserError, match=r"kind=trace \(\*.parquet\), but 1 of lm_eval"):
+    with pytest.raises(UserError, match=r"kind=trace \(\*.parquet\); it has 1 of lm_eval"):
         bring(tmp_path, tmp_path / "folder", "kind=trace")
     with pytest.raises(UserError, match=r"1 damaged line skipped: binary, line 1 \(not UTF-8\)"):
         bring(tmp_path, tmp_path / "binary", "kind=jsonl", "model=m")
@@ -354,7 +354,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         ("model=m", "1 row without a name skipped, give dataset=NAME: a.csv, line 2"),
         ("kind=jsonl", "2 damaged lines"),
     ):
-        with pytest.raises(UserError, match=f"no record that can be used: {left_out}"):
+        with pytest.raises(UserError, match=f"has no usable record: {left_out}"):
             bring(tmp_path, tmp_path / "a.csv", given)
     with pytest.raises(UserError, match=r"source.kind=x: .*auto"):
         bring(tmp_path, tmp_path / "empty.csv", "kind=x")
@@ -371,8 +371,8 @@ def test_a_folder_of_csv_is_read_and_names_choose(tmp_path: Path, capsys: Capsys
     runs = bring(tmp_path, folder, "dataset=d", "kind=csv")
     err = capsys.readouterr().err
     assert folders(runs) == ["d/a", "d/b"]
-    assert "taken for csv (2 files *.csv)" in err
-    assert "1 empty file left out: empty.csv" in err
+    assert "read as csv (2 files *.csv)" in err
+    assert "1 empty file skipped: empty.csv" in err
     assert "2 damaged rows skipped: a/x.csv, line 5 (outcome: not 'maybe'); b/x.csv, line 5" in err
     assert folders(bring(tmp_path / "b", folder, "dataset=d", "kind=csv", "model=org/b")) == ["d/b"]
     capsys.readouterr()

@@ -20,7 +20,7 @@ from test_eee import same, two_runs
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import inspect_log
-from bayes_at_n.pipeline.records.about import About
+from bayes_at_n.pipeline.records.about import RunInfo
 from bayes_at_n.pipeline.records.formats import FORMATS
 from bayes_at_n.pipeline.records.reading import RunTable
 from bayes_at_n.pipeline.store import outcomes
@@ -262,7 +262,7 @@ def test_chat_turns_of_a_server_are_messages_again() -> None:
 def test_samples_of_several_runs_have_ids_of_their_own(tmp_path: Path) -> None:
     lib = MagicMock()
     lib.log.EvalSample = SimpleNamespace
-    of_runs = [About(RunTable("sums", name, run_of(tmp_path, name))) for name in "abcd"] * 2
+    of_runs = [RunInfo(RunTable("sums", name, run_of(tmp_path, name))) for name in "abcd"] * 2
     rows = [defaultdict(str, question_id=q, trial=t) for q in "ab" for t in range(3)]
     turns = {"messages": []}
     ids = [inspect_log._sample(lib, row, turns, of).uuid for of in of_runs for row in rows]

@@ -82,5 +82,5 @@ def test_lists_of_texts_that_unfold_are_bounded(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="of which the rest is skipped"):
         bring(tmp_path, path)
     pq.write_table(pa.table({"doc": [1], "other": ["x"]}), path)
-    with pytest.raises(UserError, match="no record that can be used"):
+    with pytest.raises(UserError, match="has no usable record"):
         bring(tmp_path, path, "kind=lighteval")

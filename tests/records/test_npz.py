@@ -63,12 +63,12 @@ def test_hostile_npz(tmp_path: Path) -> None:
     np.savez(path, aime25=np.zeros((2, 3, 4)))
     whole = path.read_bytes()
     path.write_bytes(whole[:-30])
-    with pytest.raises(UserError, match=r"x.npz: no NPZ"):
+    with pytest.raises(UserError, match=r"x.npz: not a readable NPZ"):
         bring(tmp_path, path)
     data = bytearray(whole)
     data[data.index(b"PK\x01\x02") + 6] = 88  # a version of the format that nobody knows
     path.write_bytes(data)
-    with pytest.raises(UserError, match=r"x.npz: no NPZ"):
+    with pytest.raises(UserError, match=r"x.npz: not a readable NPZ"):
         bring(tmp_path, path)
     for shape, limit in (((3, 1000, 10_000), "20000000"), ((50, 1000, 10_000), "500000128")):
         np.savez_compressed(path, aime25=np.zeros(shape, np.int8))
@@ -84,7 +84,7 @@ def test_hostile_npz(tmp_path: Path) -> None:
         ("models.npy", "<U100000000", (9,), "(Unable to allocate|EOF)"),
         ("models.npy", "<U1", (10**7, 0), "holds no array"),
         ("R.npy", "|O", (1, 1, 1), "allow_pickle"),
-        ("R.txt", "|i1", (1, 1, 1), "R.txt is no array"),
+        ("R.txt", "|i1", (1, 1, 1), "R.txt is not an array"),
     ],
 )
 def test_headers_of_an_npz_are_not_believed(

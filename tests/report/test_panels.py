@@ -52,7 +52,7 @@ def test_ranks_of_many_trials_are_thinned() -> None:
     drawn = panels.settling(["a", "b"], outcomes)
     assert len(drawn["svg"]) < 200_000 and "order of models" in drawn["title"]
     said = panels.settling(["a", "b"], outcomes[:, :, :9], ["1–2", "1–2"])["caption"]
-    assert said.endswith("By all 9 trials, for all models at once: a 1–2, b 1–2.")
+    assert said.endswith("With all 9 trials, for all models at once: a 1–2, b 1–2.")
 
 
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
