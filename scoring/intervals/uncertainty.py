@@ -18,6 +18,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     Ints,
     Outcomes,
     Weights,
+    check_trials,
     weighted_counts,
 )
 from bayes_at_n.scoring.numerics.results import (
@@ -161,6 +162,8 @@ def next_attempts(
     [0.29, 0.07, 0.29]
     """
     counts = [weighted_counts(of, w) for of in (R, other) if of is not None]
+    for tried, _ in counts:
+        check_trials(tried.sum(axis=-1), 1, "what more attempts buy")
     means = [observed_means(*of) for of in counts]
     gaps = means[0] if other is None else means[0] - means[1]
     M, models = gaps.shape[-1], len(counts)

@@ -192,7 +192,7 @@ def _estimated() -> Metric:
         return score_ci(R, None, confidence)
 
     def value(c: int, n: int) -> Value:
-        raise ValueError("Bayes@N under an estimated prior depends on all questions: bayes-uniform")
+        raise ValueError("bayes with an estimated prior is of all questions: pass bayes-uniform")
 
     return of_count("Bayes@{trials}", 1, lambda R: score_ci(R).value, value, interval)
 

@@ -114,7 +114,8 @@ def q_values(p: npt.ArrayLike) -> Floats:
     """Compute q-values of n tests: of all with q <= x a share of at most x is expected false.
 
     With p_(1) <= ... <= p_(n), q_(i) is the least n p_(j) / j of all j >= i (Benjamini and
-    Hochberg). p holds probabilities of one axis, (n,), and so does q. Raises ValueError: others.
+    Hochberg, who prove it of independent tests; of pairs, which share models, docs/calibration.md
+    shows it by simulation). p and q have one axis, (n,). Raises ValueError: no probabilities.
 
     >>> q_values([0.01, 0.04, 0.03, 0.5]).round(4).tolist()
     [0.04, 0.0533, 0.0533, 0.5]

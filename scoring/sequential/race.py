@@ -147,9 +147,7 @@ class Race:
             low=self._low.copy(),
             high=self._high.copy(),
             log_e=wealth.log_wealth(b.pairs[0], b.weights),
-            log_out=wealth.log_wealth(b.leaving[0], b.rival_weights)
-            if b.rivals
-            else np.zeros(self._shape[0]),
+            log_out=wealth.log_wealth(b.leaving[0], b.rival_weights),
             log_needed=float(np.log(b.needed.better)),
             difference_low=self._difference_low.copy(),
             difference_high=-self._difference_low.T,

@@ -388,6 +388,8 @@ def test_what_more_attempts_cannot_buy() -> None:
     assert (alike.here, alike.elsewhere) == (0, 0)
     with pytest.raises(ValueError, match="R has 1 cluster"):
         next_attempts([[1, 0], [0, 1]], clusters="aa")
+    with pytest.raises(ValueError, match="has 0 trials, but what more attempts buy"):
+        next_attempts([[1, 0], [0, 1]], Counts([[1, 1], [0, 0]]))
 
 
 # The score on other questions.
