@@ -37,7 +37,7 @@ def settle(planned: Plan, cfg: SettleConfig) -> None:
     be written.
     """
     planned.folder.mkdir(parents=True, exist_ok=True)
-    rows = list[dict[str, Any]]()
+    rows, width = list[dict[str, Any]](), planned.goal.until.width
     with Residents() as residents:
         for contender in planned.contenders:
             for run, settings in zip(contender.runs, contender.settings, strict=True):
@@ -46,7 +46,7 @@ def settle(planned: Plan, cfg: SettleConfig) -> None:
                 name = run.cfg.dataset.name
                 row = {"model": contender.name, "dataset": name, "score": bank.estimate}
                 rows.append(row | {"low": low, "high": high, "asked": bank.asked})
-                rows[-1] |= {"questions": bank.questions, "settled": high - low <= _width(planned)}
+                rows[-1] |= {"questions": bank.questions, "settled": high - low <= width}
     level = percent(cfg.confidence)
     heads = [
         *columns(align="left", model="model", dataset="data set"),
@@ -67,10 +67,6 @@ def settle(planned: Plan, cfg: SettleConfig) -> None:
     note(f"saved {files.write(planned.folder, 'bank', record, {'bank': table})[-1]}")
 
 
-def _width(planned: Plan) -> float:
-    return planned.goal.until.width
-
-
 def _asked(
     planned: Plan,
     cfg: SettleConfig,
@@ -89,8 +85,9 @@ def _asked(
     once = data.with_trials(run, 1)
     known = outcomes.read(once, quiet=True)
     right, ids = outcomes.correct(known.codes)[:, 0], np.array(known.question_ids)
+    width = planned.goal.until.width
     factors = _factors(cfg.earlier, known.hashes, run) if cfg.earlier else None
-    bank = BankSequence(len(ids), factors, cfg.confidence, width := _width(planned), cfg.seed)
+    bank = BankSequence(len(ids), factors, cfg.confidence, width, cfg.seed)
     try:
         while np.ptp(bank.interval()) > width:
             drawn = bank.draw(max(BATCH, bank.asked // 4))

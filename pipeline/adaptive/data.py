@@ -60,7 +60,7 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
 
 
 def seeds_of(runs: Sequence[Run]) -> str:
-    """Say whether attempts of some run share seeds that couple them; of records nobody knows."""
+    """Return "shared" if seeds couple attempts of some run, else "independent" or "unknown"."""
     if any(seeds_couple(run) for run in runs):
         return "shared"
     return "independent" if all(sampling_known(run) for run in runs) else "unknown"

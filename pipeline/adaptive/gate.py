@@ -210,7 +210,7 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             text += f"; by whole trials, whose attempts share {shared}: sampling.seeds=independent"
             text += " needs far fewer"
         elif basis.seeds == "unknown":
-            text += "; nobody knows their seeds, so attempts are taken to be independent"
+            text += "; their seeds are unknown, so attempts are assumed to be independent"
         rows.append(row | {"sentence": text})
     needed = np.log10(2 / (1 - policy.confidence) * np.array([1, len(parts)]))
     notes = [

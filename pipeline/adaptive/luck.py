@@ -40,9 +40,9 @@ class Basis(NamedTuple):
 
 
 def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> Basis:
-    """Measure it, of outcomes and trials that counted (K,).
+    """Measure what a decision rests on, given outcomes and the trials that counted, (K,).
 
-    All trials tell of luck, also those that did not count.
+    Shared luck is sought in all trials, also in those that did not count.
     """
     codes = known.codes
     found = scoring.shared_luck(np.ma.array(codes, mask=codes < 0))  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ def sentence(basis: Basis, goal: "Goal") -> str:
 
 
 def record(basis: Basis, goal: "Goal") -> dict[str, Any]:
-    """Return it as JSON has it, by name; what is not finite is null."""
+    """Return the basis as JSON values by model name; numbers that are not finite are null."""
 
     def plain(found: scoring.Inflation | None) -> dict[str, Any] | None:
         if found is None:

@@ -46,8 +46,10 @@ class Claims(NamedTuple):
 
 
 def together(cohort: Cohort, avg: Summary, level: float) -> Together:
-    """Compare all models at once, two at least, by their avg and sigma."""
-    value, sigma = avg.value, avg.sigma
+    """Compare all models at once, two at least, by their avg and sigma, once for a cohort."""
+    key, (value, sigma, *_) = ("together", level), avg
+    if key in cohort.scored:
+        return cohort.scored[key]  # type: ignore[no-any-return]
     p = 2 * scipy.special.ndtr(-np.abs(scoring.pairwise_z(value, sigma)))
     upper = np.triu_indices(len(value), 1)
     q = np.ones_like(p)
@@ -55,7 +57,7 @@ def together(cohort: Cohort, avg: Summary, level: float) -> Together:
     elsewhere = np.full(len(value), np.nan)
     if (of_questions := _question_sigma(cohort)) is not None:
         elsewhere = scoring.probability_best(value, np.maximum(sigma, of_questions))
-    return Together(
+    cohort.scored[key] = found = Together(
         *scoring.rank_ranges(value, sigma, level),
         scoring.best_candidates(value, sigma, level),
         scoring.probability_best(value, sigma),
@@ -63,6 +65,7 @@ def together(cohort: Cohort, avg: Summary, level: float) -> Together:
         scoring.pairs_quantile(len(value), level),
         q,
     )
+    return found
 
 
 def _question_sigma(cohort: Cohort) -> Floats | None:

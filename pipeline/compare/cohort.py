@@ -65,7 +65,7 @@ class Cohort:
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
-    scored: dict[Any, Any] = field(default_factory=dict, init=False)  # by `leaderboard.scores`
+    scored: dict[Any, Any] = field(default_factory=dict, init=False)  # what is computed once
 
     def select(self, positions: Sequence[int]) -> "Cohort":
         """Keep the models at these positions; there are members."""

@@ -82,7 +82,7 @@ and is the best with pooled probability .97, .97 on others of their kind']
         if self.stopped and not self.settled:
             parts.append(
                 "outcomes decided how many trials there are: what `settle` decided of them holds,"
-                " and these numbers do not know it"
+                " but these numbers ignore it"
             )
         return "; ".join(parts) + "."
 

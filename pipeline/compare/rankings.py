@@ -126,11 +126,10 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
                 values = _values(np.stack(made)[:, order], cfg)
                 tau = np.ma.filled(scoring.kendall_tau_b(values["rank"], plain), np.nan)
                 rows.append(_row(name, models, values) | {"tau_b": float(tau)})
-    notes = [f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by {head}"]
-    own_ranges = (
-        f"{head}: {level} for all models at once, and its pooled probability to be the best"
-    )
-    notes += [f"rank (from–to) first: {own_ranges}"]
+    notes = [
+        f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by {head}",
+        f"rank (from–to) first: {head}: {level} for all models at once, and P(best)",
+    ]
     if count:
         notes[-1] += f"; others: central {level} and share of {count:,} bootstrap replicates"
     elif cfg.ranking.replicates:

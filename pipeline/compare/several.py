@@ -23,35 +23,28 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     ranks on each data set. Raises UserError: as `leaderboard.scores`.
     """
     level, names = cfg.scoring.confidence, [cohort.dataset for cohort in cohorts]
-    rows: dict[str, dict[str, Any]] = {}
-    priors, z = dict[str, str](), normal_quantile(level)
-    for cohort in cohorts:
+    rows, priors = dict[str, dict[str, Any]](), dict[str, str]()
+    for name, cohort in zip(names, cohorts, strict=True):
         scored = leaderboard.scores(cohort, cfg)
-        ranges = leaderboard.ranges(*scored.avg[:2], level)
+        score, sigma, low, high = scored.headline
+        avg, avg_sigma, *_ = scored.avg
+        values = {"score": score, "sigma": sigma, "half": (high - low) / 2}
+        values |= {"ranks": leaderboard.ranges(avg, avg_sigma, level)}
+        values |= {"avg": avg, "avg_sigma": avg_sigma}
         for i, model in enumerate(cohort.names):
-            value, sigma, low, high = (float(of[i]) for of in scored.headline)
-            keys = {
-                "_score": value,
-                "_sigma": sigma,
-                "_half": (high - low) / 2,
-                "_ranks": ranges[i],
-            }
-            keys["_avg"], keys["_avg_sigma"] = (float(of[i]) for of in scored.avg[:2])
             row = rows.setdefault(model, {"model": model})
-            row |= {f"{cohort.dataset}{key}": of for key, of in keys.items()}
-            priors[f"{model} on {cohort.dataset}"] = str(scored.prior[i])
+            row |= {f"{name}_{key}": of[i] for key, of in values.items()}
+            priors[f"{model} on {name}"] = str(scored.prior[i])
     whole = [row for row in rows.values() if all(f"{name}_score" in row for name in names)]
     for row in whole:
-        row["_mean"] = np.mean([row[f"{name}_score"] for name in names])
-        row["_mean_sigma"] = np.linalg.norm([row[f"{name}_sigma"] for name in names]) / len(names)
-        row["_mean_half"] = z * row["_mean_sigma"]
-        row["_mean_avg"] = np.mean([row[f"{name}_avg"] for name in names])
-        spread = np.linalg.norm([row[f"{name}_avg_sigma"] for name in names]) / len(names)
-        row["_mean_avg_sigma"] = spread
+        for mean, key, spread in (("_mean", "score", "sigma"), ("_mean_avg", "avg", "avg_sigma")):
+            row[mean] = np.mean([row[f"{name}_{key}"] for name in names])
+            sigmas = [row[f"{name}_{spread}"] for name in names]
+            row[f"{mean}_sigma"] = np.linalg.norm(sigmas) / len(names)
+        row["_mean_half"] = normal_quantile(level) * row["_mean_sigma"]
     if len(whole) > 1:
-        averages, sigmas = ([row[f"_mean_{key}"] for row in whole] for key in ("avg", "avg_sigma"))
-        of_mean = leaderboard.ranges(averages, sigmas, level)
-        for row, may in zip(whole, of_mean, strict=True):
+        averages, sigmas = ([row[key] for row in whole] for key in ("_mean_avg", "_mean_avg_sigma"))
+        for row, may in zip(whole, leaderboard.ranges(averages, sigmas, level), strict=True):
             row["_ranks"] = may
     order = sorted(rows.values(), key=lambda row: -row.get("_mean_avg", -np.inf))
     metric, prior = named(priors)
@@ -70,8 +63,8 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         row[f"{name}_half"] for row in rows.values() for name in names if f"{name}_score" in row
     ]
     notes = [
-        f"{metric}{prior}; mean: of the data sets, each of equal weight, ± half of its"
-        f" {percent(level)} interval; a single score ± {min(halves):.2g} to {max(halves):.2g}",
+        f"{metric}{prior}; mean: over the data sets, equally weighted, ± half of its"
+        f" {percent(level)} interval; single scores: ± {min(halves):.2g} to {max(halves):.2g}",
         f"rank: ranks that a model may have by its mean, {percent(level)} for all models at once",
     ]
     return Table("scores on several data sets", columns, order, notes)
