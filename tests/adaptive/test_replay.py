@@ -60,6 +60,9 @@ def test_every_target_in_words_and_files(tmp_path: Path, capsys: Capsys, undrawn
     found = told(capsys, f"replay={place}", "until=order")
     assert found["order"] == [["a"], ["b"], ["c"]] and found["best"] == "a"
     assert told(capsys, f"replay={place}", "until=top:2")["order"] == [["a", "b"], ["c"]]
+    for until, grouped in (("order", True), ("top:2", False), ("best", False)):
+        assert main.main(["settle", f"replay={place}", f"until={until}"]) == 0
+        assert ("(#)" in capsys.readouterr().out) == grouped  # else models in or out share a group
     assert told(capsys, f"replay={place}", "until=above:b")["order"] == [["a"], ["b"], ["c"]]
     wide = told(capsys, f"replay={place}", "until=width:0.3")
     assert wide["settled"] and all(m["high"] - m["low"] <= 0.3 for m in wide["models"])
@@ -131,7 +134,7 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
         (["until=first"], "until=first"),
         (["until=top:0"], "top:0"),
         (["until=width:2"], "width:2"),
-        (["model=demo,qwen3-4b", "until=top:2"], "of 2 models"),
+        (["model=demo,qwen3-4b", "until=top:2"], "more than 2 models"),
         (["model=demo,qwen3-4b", "until=above:x"], "no such model"),
         (["model=demo"], "two or more"),
         (["model=demo,demo"], "tag="),
