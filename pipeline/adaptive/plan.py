@@ -98,7 +98,9 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Go
     if len(names) < least:
         raise UserError(f"until={cfg.until}: needs two or more models, and here is {len(names)}")
     if requested.kind == "top" and requested.k >= len(names):
-        raise UserError(f"until={cfg.until}: needs more than {requested.k} models, and here are {len(names)}")
+        raise UserError(
+            f"until={cfg.until}: needs more than {requested.k} models, and here are {len(names)}"
+        )
     if requested.kind == "above" and requested.model not in names:
         raise UserError(f"until={cfg.until}: no such model; there are {', '.join(names)}")
     return Goal(cfg, list(names), trials, cfg.block or block)

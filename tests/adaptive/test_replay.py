@@ -128,6 +128,12 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
         assert "interval of a minus b by" in basis["next_attempts"]["sentence"]
 
 
+def test_one_trial_does_not_show_luck(tmp_path: Path, capsys: Capsys) -> None:
+    assert main.main(["settle", f"replay={folders(tmp_path, coins(0.9, 0.6)[:, :, :1])}"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "one trial per question does not show whether" in shown and "inf" not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
