@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 61,
     "benchmarks": 9_281,
-    "docs (words)": 83_075,
+    "docs (words)": 83_089,
     "pipeline": 8,
     "pipeline/adaptive": 2_580,
     "pipeline/api": 440,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 8_117,
     "scripts": 1_205,
     "slurm": 137,
-    "tests": 41_066,
+    "tests": 41_142,
     "verifiers": 5_176,
     "product": 55_530,
 }
