@@ -1,4 +1,4 @@
-"""Turn what the functions are given from Python into overrides of the command line."""
+"""Convert arguments from Python to overrides of the command line."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _OF_FUNCTIONS = {
     "model": "custom",
     "verifier": "none",
     "engine.name": "callable",
-    "engine.batch_size": 16,  # what a kill may cost
+    "engine.batch_size": 16,  # attempts that a kill may lose
     "sampling.seed": None,
     "sampling.logprobs": False,
     "sampling.prompt_logprobs": False,
@@ -24,15 +24,15 @@ _OF_FUNCTIONS = {
 
 
 def of_run(model: Any, dataset: Any, name: str | None, others: Mapping[str, Any]) -> list[str]:
-    """Return the overrides of a run; writes questions that are rows to a file.
+    """Return the overrides of a run; write questions that are passed as rows to a file.
 
-    The arguments are those of `pipeline.api.verbs.evaluate`. Raises UserError: a function without a
-    name, a question or a value that cannot be one.
+    For the arguments see `pipeline.api.verbs.evaluate`. Raises UserError: a function without a
+    name, or an invalid question or value.
     """
     settings: dict[str, Any] = {}
     if callable(model):
         if name is None:
-            raise UserError("name: no value; a function is evaluated under a name that you give it")
+            raise UserError("name: no value; a model that is a function needs name=NAME")
         settings |= {**_OF_FUNCTIONS, "model.id": name_of(model)}
     elif model is not None:
         settings |= _of_group("model", model, "id", "custom")
@@ -49,7 +49,7 @@ def of_run(model: Any, dataset: Any, name: str | None, others: Mapping[str, Any]
     settings = {"dataset": "jsonl", "dataset.path": "questions.jsonl"} | settings
     settings.setdefault("dataset.name", "questions")
     if not any("id" in row for row in rows):
-        settings.setdefault("dataset.fields.id", None)  # they are numbered
+        settings.setdefault("dataset.fields.id", None)  # number them
     beside = Path(configured(overrides(settings)).run_dir).expanduser().parent
     file = beside / "_questions" / f"{runfolder.short_hash(lines)}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def of_run(model: Any, dataset: Any, name: str | None, others: Mapping[str, Any]
 
 
 def overrides(settings: Mapping[str, Any], group: str = "") -> list[str]:
-    """Return settings as KEY=VALUE, mappings key by key. Raises UserError: a value that none has.
+    """Return settings as KEY=VALUE, mappings key by key. Raises UserError: an unsupported type.
 
     >>> overrides({"model": "qwen3-4b", "sampling": {"trials": 8}, "stop": ["a,b"], "tag": None})
     ['model=qwen3-4b', 'sampling.trials=8', "stop=['a,b']", 'tag=null']
@@ -82,25 +82,25 @@ def _value(key: str, value: Any) -> str:
         return f"[{','.join(_value(key, one) for one in value)}]"
     if value is None or isinstance(value, bool | int | float):
         return str(value) if isinstance(value, float) else json.dumps(value)
-    raise UserError(f"{key}: {type(value).__name__} cannot be a setting; give a text or a number")
+    raise UserError(f"{key}: {type(value).__name__} is not a setting; pass a text or a number")
 
 
 def _of_group(group: str, value: Any, own: str, choice: str) -> dict[str, Any]:
-    """Return a choice by its name; or keys, of `choice` if `own` is one, else of the default."""
+    """Return a choice by name, or a group's keys, on top of `choice` if `own` is among them."""
     if isinstance(value, str):
         return {group: value}
     if not isinstance(value, Mapping):
-        raise UserError(f"{group}: {type(value).__name__} is no name and no dict of settings")
+        raise UserError(f"{group}: {type(value).__name__} is neither a name nor a dict of settings")
     keys = {f"{group}.{key}": of_key for key, of_key in value.items()}
     return {group: choice, **keys} if own in value else keys
 
 
 def _json_lines(rows: Any) -> str:
-    """Return questions as JSON Lines. Raises UserError: no list of mappings that JSON can hold."""
+    """Return questions as JSON Lines. Raises UserError: not a list of mappings of JSON values."""
     if not isinstance(rows, Sequence):
         raise UserError(
-            f"dataset: {type(rows).__name__} is no name, no dict of settings ({{'path': FILE}}) and"
-            " no list of dicts; of a data frame give .to_dict('records')"
+            f"dataset: {type(rows).__name__} is not a name, a dict of settings ({{'path': FILE}})"
+            " or a list of dicts; for a data frame pass .to_dict('records')"
         )
     lines = []
     for number, row in enumerate(rows, 1):
@@ -116,4 +116,4 @@ def _json_lines(rows: Any) -> str:
 def _of_numpy(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no value of JSON")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

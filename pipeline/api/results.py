@@ -1,4 +1,4 @@
-"""Results of the verbs: a run, its tables, models side by side. Files are read on demand."""
+"""Results of the verbs: a run with its tables, and a comparison. Files are read on demand."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,60 +26,60 @@ from bayes_at_n.pipeline.store.runfolder import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_GRADED = ("outcome", "answer")  # beside the columns of attempts
-Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # of the columns of these names
+_GRADED = ("outcome", "answer")  # added to the columns of attempts
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # reads the named columns
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run of M questions and N trials of each, and what its folder holds."""
+    """A run of M questions with N trials each, and the contents of its folder."""
 
     run: Run
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Return its folder."""
         return self.run.path
 
     @property
     def settings(self) -> RunConfig:
-        """All its settings."""
+        """Return all its settings."""
         return self.run.cfg
 
     @cached_property
     def matrix(self) -> Any:
-        """Outcomes, 1 correct and 0 not, masked where pending: int8, shape (M, N).
+        """Return outcomes, 1 correct and 0 not, masked where pending: int8, shape (M, N).
 
-        All functions of `scoring` take it; ``matrix.filled(-1)`` is what `matrix.npz` holds.
+        All functions of `scoring` take it; `matrix.npz` has ``matrix.filled(-1)``.
         """
         return outcomes.correct(outcomes.read(self.run).codes)
 
     @property
     def questions(self) -> "Rows":
-        """One row a question, in the order of the matrix's rows."""
+        """Return a row per question, in the order of the matrix's rows."""
         assert self.run.questions  # raises UserError where the file is damaged
         path = self.path / "questions.parquet"
         return Rows("questions", QUESTIONS, lambda _: parquet.whole(path, QUESTIONS).to_batches())
 
     @property
     def attempts(self) -> "Rows":
-        """One row an attempt: all columns on disk, with `outcome` and `answer` of its grade."""
-        graded_too = [GRADES.field(name) for name in _GRADED]
-        return Rows("attempts", pa.schema([*ATTEMPTS, *graded_too]), self._attempts)
+        """Return a row per attempt: all columns on disk, and its grade's `outcome` and `answer`."""
+        grades = [GRADES.field(name) for name in _GRADED]
+        return Rows("attempts", pa.schema([*ATTEMPTS, *grades]), self._attempts)
 
     @property
     def grades(self) -> "Rows":
-        """One row a graded attempt; where the verifier decides, with its outcomes."""
+        """Return a row per graded attempt, with the verifier's outcomes if it decides."""
         return Rows("grades", GRADES, lambda names: self._grades(names).to_batches())
 
     def _grades(self, names: Sequence[str]) -> pa.Table:
         return graded.graded(self.run, [n for n in names if n not in KEY]).combine_chunks()
 
     def _attempts(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield attempts in the order of their files, some hundred at a time."""
+        """Yield attempts in the order of their files, in batches of some hundred."""
         ids, damage = rowkeys.question_ids(self.run), parquet.Damage()
-        wanted = [name for name in _GRADED if name in names]
-        grades = self._grades(wanted) if wanted else None
+        added = [name for name in _GRADED if name in names]
+        grades = self._grades(added) if added else None
         known = None if grades is None else rowkeys.encode(grades, ids)
         own = [name for name in names if name not in _GRADED]
         for batch in shards.batches(
@@ -87,13 +87,13 @@ class Evaluation:
         ):
             parts = {name: batch[name] for name in own}
             if known is not None:
-                parts |= rowkeys.in_order(grades, known, wanted, rowkeys.encode(batch, ids))
+                parts |= rowkeys.in_order(grades, known, added, rowkeys.encode(batch, ids))
             yield pa.record_batch(parts)
         if damage.lines:
             warn(f"{self.run.path}: attempts: {damage}; they do not count")
 
     def scores(self, **settings: Any) -> dict[str, Any]:
-        """Return what `score` would save in `scores.json`, computed now; nothing is written.
+        """Compute the contents of `scores.json` without writing it.
 
         `settings`: of the command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing
         is graded.
@@ -109,35 +109,35 @@ class Evaluation:
 class Rows:
     """Rows of a table of a run, read from its files on demand.
 
-    ``len(rows)`` counts them, iteration yields each as a dict. Any library that takes Arrow streams
-    takes this, such as ``polars.from_arrow(rows)``.
+    ``len(rows)`` counts them, iteration yields dicts. Libraries that accept Arrow streams accept
+    it, as in ``polars.from_arrow(rows)``.
     """
 
     def __init__(self, name: str, schema: pa.Schema, read: Read) -> None:
         self.name, self._schema, self._read = name, schema, read
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as Arrow record batches; `columns`: only these."""
+        """Yield all rows as Arrow record batches, with all or the named columns."""
         schema = self.schema(columns)
         for batch in self._read(schema.names):
             yield batch.select(schema.names)
 
     def schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
-        """Return names and types. Raises UserError: a name that is none."""
+        """Return names and types of columns. Raises UserError: an unknown name."""
         known = self._schema.names
         if isinstance(columns, str):
-            raise UserError(f"columns={columns!r}: give a list, [{columns!r}]")
+            raise UserError(f"columns={columns!r}: pass a list, [{columns!r}]")
         for name in columns or ():
             if name not in known:
-                raise UserError(f"{name}: no column of {self.name}; known: {', '.join(known)}")
+                raise UserError(f"{name}: not a column of {self.name}: {', '.join(known)}")
         return pa.schema([self._schema.field(name) for name in columns or known])
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read all rows, or some columns of them."""
+        """Return all rows as an Arrow table, with all or the named columns."""
         return pa.Table.from_batches(self.batches(columns), self.schema(columns))
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """Return all rows as a data frame, or some columns of them."""
+        """Return all rows as a data frame, with all or the named columns."""
         return self.to_arrow(columns).to_pandas()
 
     def __len__(self) -> int:
@@ -164,21 +164,21 @@ class Comparison:
 
     @cached_property
     def tables(self) -> dict[str, Table]:
-        """The tables of `compare` by name, each with `.to_pandas()`."""
+        """Return the tables of `compare` by name, each with `.to_pandas()`."""
         return comparison.tables_of(self.cohort, self.cfg)
 
     @property
     def leaderboard(self) -> Table:
-        """A row a model, best first."""
+        """Return the table with a row per model, best first."""
         return self.tables["leaderboard"]
 
     @cached_property
     def conclusion(self) -> Conclusion:
-        """Which is best, and whether that is settled; `.sentence()` says it."""
+        """Return which model is best and whether that is settled; `.sentence()` states it."""
         return conclude(self.cohort, self.cfg)
 
     def figures(self) -> dict[str, "Figure"]:
-        """The leaderboard as a forest plot, and models by questions: figures of matplotlib."""
+        """Return matplotlib figures: the leaderboard as a forest plot, and models by questions."""
         return comparison.figures_of(self.cohort, self.cfg, self.tables)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""`evaluate`, `load_run` and `compare`: what the command line does, with what it finds returned.
+"""`evaluate`, `load_run` and `compare`: the verbs of the command line as functions.
 
-What a verb prints as its result is returned; notes, warnings and progress go to standard error as
-ever. What the command line says in one line and an exit status is an exception here: `UserError`
-and those beside it in `pipeline.base.errors`.
+A verb's result is returned instead of printed; notes, warnings and progress go to standard error.
+Errors, which the command line prints in one line, are exceptions: `UserError` and the others of
+`pipeline.base.errors`.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ def evaluate(
     until: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Do what is pending in a run, as the verb `run`, and return it.
+    """Complete a run, as the verb `run` does, and return it.
 
     Args:
         model: a name of `configs/model/`; keys of its settings (``{"id": FOLDER_OR_HUB_ID}``); or a
@@ -56,20 +56,20 @@ def evaluate(
         dataset: a name of `configs/dataset/`; keys of its settings (``{"path": FILE}``); or a list
             of questions, each a dict with `problem`, `answer` and perhaps `id`. With settings of
             their own: ``{"name": "sums", "rows": QUESTIONS, "answer": "exact"}``.
-        name: what the model is called, in tables and as its folder. A function needs one: its code
-            is not looked at, so another function should have another name.
+        name: the model's name in tables and of its folder. A function needs one. As its code is
+            not compared, each function should have its own name.
         trials, temperature, top_p, max_tokens: of the sampling protocol.
         sampling, prompt, engine, verifier: a name of that folder of `configs/`, or keys of its
             settings (``sampling={"seed": 7}``, ``verifier="none"``).
         rubric: names of `configs/rubric/`, or files.
-        tag, run_dir: where the run goes.
-        until: sample until this is settled, such as "width:0.02".
+        tag, run_dir: the run's folder.
+        until: sample until this is decided, such as "width:0.02".
         settings: any other setting of the command line, by its full or short name.
 
-        None leaves a setting as the configuration has it.
+        None: the setting's default.
 
-    Raises UserError, Interrupted, DamagedData: as the command line; a function's exception is the
-    cause of one that names it.
+    Raises UserError, Interrupted, DamagedData: as the command line; an exception of a function is
+    the cause of the one raised.
     """
     named = {
         **{"sampling": sampling, "prompt": prompt, "engine": engine, "verifier": verifier},
@@ -81,7 +81,7 @@ def evaluate(
     set_environment()
     function = model if callable(model) else None
     if until is not None and function is not None:
-        raise UserError(f"until={until}: samples in processes of its own, which have no function")
+        raise UserError(f"until={until}: samples in other processes, which lack the function")
     with functions.registered(function), substep(), _no_event_loop():
         chosen = of_run(model, dataset, name, settings)
         cfg = configured(chosen)
@@ -89,12 +89,12 @@ def evaluate(
             with tracked(Run(cfg)):
                 run_stages(Run(cfg))
         elif status := run_until([*chosen, f"until={until}"]):
-            raise UserError(f"{cfg.run_dir}: ended with exit status {status}; see what it printed")
+            raise UserError(f"{cfg.run_dir}: exit status {status}; see the messages above")
     return Evaluation(Run(cfg)) if until is None else load_run(cfg.run_dir)
 
 
 def load_run(folder: str | Path) -> Evaluation:
-    """Open the run in a folder, as it was last used. Raises UserError: none, or a damaged one.
+    """Open the run in a folder with its last settings. Raises UserError: no run, or a damaged one.
 
     >>> load_run("no/folder")
     Traceback (most recent call last):
@@ -104,24 +104,24 @@ def load_run(folder: str | Path) -> Evaluation:
 
 
 def compare(runs: Sequence[Evaluation | str | Path], **settings: Any) -> Comparison:
-    """Compare runs of the same questions, as the verb `compare`; writes nothing.
+    """Compare runs on the same questions, as the verb `compare` does, without writing files.
 
-    Runs of several data sets are compared on all their questions together. `settings`: as on the
+    Runs on several datasets are compared on all their questions together. `settings`: as on the
     command line, such as ``metrics=["pass@8"]``. Raises UserError: nothing that can be compared.
     """
     if isinstance(runs, str | Path | Evaluation):
-        raise UserError(f"compare: {runs} is no list; give a list of runs, or of their folders")
+        raise UserError(f"compare: {runs} is not a list; pass a list of runs or their folders")
     cfg = analysis.load(overrides(settings))
     cfg.folders = [str(run.path if isinstance(run, Evaluation) else run) for run in runs]
     if not cfg.folders:
-        raise UserError("compare: no run; give a list of them, or of their folders")
+        raise UserError("compare: no runs; pass a list of runs or their folders")
     cohorts = cohorts_of.load(cfg)
     return Comparison(cfg, cohorts[0] if len(cohorts) == 1 else cohorts_of.pooled(cohorts))
 
 
 @contextlib.contextmanager
 def _no_event_loop() -> Iterator[None]:
-    """Let servers be asked although a loop runs in this thread, as in every notebook."""
+    """Allow event loops although one is running in this thread, as in notebooks."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

@@ -1,4 +1,4 @@
-"""The page `index.html`: printed numbers beside ours, with every table and figure."""
+"""The page `index.html`, which compares printed numbers with ours, with all tables and figures."""
 
 import itertools
 import math
@@ -19,28 +19,28 @@ FINDINGS = {
     "agrees": "within the tolerance, and within our spread where we have one",
     "outside spread": "within the tolerance, but outside the spread of our reconstructions",
     "differs": "outside the tolerance",
-    "by construction": "ours cannot be another number, so that it agrees says nothing",
-    "never converged": "no replicate converged, so there is no mean and no largest",
-    "no records": "about the paper's own runs, and these are not all here",
-    "not made": "its study was left out",
+    "by construction": "ours could not be any other number, so agreement proves nothing",
+    "never converged": "no replicate converged, so there is no mean and no maximum",
+    "no records": "about the paper's own runs, not all of which are available",
+    "not made": "its study was skipped",
 }
 PREAMBLE = (
-    "Each number that arXiv 2510.04265 prints, beside the one made here. 000 is its version with"
-    " eleven models, 001 the one with twenty. Where the paper does not print its inputs, ours are"
-    " reconstructions and their spread is shown. Numbers that need the authors' records are about"
-    " the paper's own runs: made from other runs of the same models they are expected to differ."
+    "Each number printed in arXiv 2510.04265, beside the one computed here. 000 is its version with"
+    " eleven models, 001 the one with twenty. If the paper does not print its inputs, ours are"
+    " reconstructions, whose spread is given. Numbers that need the authors' records are about the"
+    " paper's own runs and are expected to differ for other runs of the same models."
 )
 
 
 class Section(NamedTuple):
-    """One study on the page; stems are those of files beside the page."""
+    """One study on the page; tables and figures are named by the stems of their files."""
 
     name: str
     title: str
     notes: list[str]
     tables: dict[str, Table]
     figures: list[str]
-    numbers: dict[str, float]  # as of `Result`
+    numbers: dict[str, float]  # as in `Result`
 
 
 def finding(number: Printed, numbers: Mapping[str, float], skipped: Collection[str] = ()) -> str:
@@ -76,19 +76,19 @@ _COLUMNS = (
     text("spread", "central 95 % (or ± 2 s.e.)"),
     Column("other", "other"),
     Column("tolerance", "tolerance", format="{:g}"),
-    text("reason", "why a tolerance"),
+    text("reason", "reason for the tolerance"),
     text("finding", "finding"),
     text("needs_records", "needs records"),
     text("why", "remark"),
 )
-# Those that are not alike in a group.
+# Columns that differ within a group.
 _OF_ROWS = ("id", "printed", "ours", "spread", "other", "finding")
 
 
 def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> Table:
     """Tabulate every printed number with ours.
 
-    `numbers` are by id, as of `Result`, and `skipped` the studies that were left out.
+    `numbers` are by id, as in `Result`, and `skipped` the studies that were left out.
     """
     signs = {"near": "", "at_least": "≥ ", "at_most": "≤ "}
     rows = []
@@ -105,12 +105,12 @@ def comparison(numbers: Mapping[str, float], skipped: Collection[str] = ()) -> T
             }
         )
     notes = [f"{name}: {what}" for name, what in FINDINGS.items()]
-    notes.append("other: ours under another reading, or what else tells; see the remark")
+    notes.append("other: ours under another reading of the paper, or related; see the remark")
     return Table("Printed numbers beside ours", _COLUMNS, rows, notes)
 
 
 def _shown(ours: float | None) -> str | None:
-    """Format a number with five digits, a whole one as such.
+    """Format a number with five significant digits, or as an integer.
 
     >>> _shown(0.123456), _shown(192000.0), _shown(math.nan), _shown(None)
     ('0.12346', '192000', 'none', None)
@@ -128,7 +128,7 @@ def counts(compared: Table) -> list[tuple[str, int, int]]:
 
 
 def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """Group rows of a comparison by the place that prints them, each with a line of words.
+    """Group rows of a comparison by where they are printed, each group with a summary line.
 
     >>> [line] = [line for line, _ in groups(comparison({})) if line.startswith("Table 8")]
     >>> line
@@ -147,7 +147,7 @@ def groups(compared: Table) -> list[tuple[str, list[Mapping[str, Any]]]]:
 
 
 def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) -> str:
-    """Render the page, `index.html`, which needs only the figures' PNGs beside it."""
+    """Render the page, `index.html`, which loads only the figures' PNGs beside it."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -170,5 +170,5 @@ def page(sections: Sequence[Section], compared: Table, left_out: Sequence[str]) 
 def _heads(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """Count the columns of each group of columns; empty when there is none."""
     grouped = itertools.groupby(columns, key=lambda column: column.group)
-    spans = [(group, len(list(those))) for group, those in grouped]
+    spans = [(group, len(list(members))) for group, members in grouped]
     return spans if any(name for name, _ in spans) else []

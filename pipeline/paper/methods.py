@@ -28,16 +28,16 @@ LESS = Column("less_sd", "less spread", None, "{:.0%}")
 
 
 class Ranked(NamedTuple):
-    """Ranks of L models by one method, 1 the best, all 0 where it gives none."""
+    """Ranks of L models by one method, 1 the best; all 0 if it failed."""
 
-    own: Ints  # (L,), of all trials
-    drawn: Ints  # (B, n, L), of the first so many trials of B bootstrap replicates
-    seconds: float  # of processor time, a ranking
-    lacks: str = ""
+    own: Ints  # (L,), by all trials
+    drawn: Ints  # (B, n, L), by the first trials, n numbers of them, of B bootstrap replicates
+    seconds: float  # of processor time per ranking
+    lacks: str = ""  # why rankings are missing
 
 
 def agreement(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Rank each data set by other methods; a table on a greedy prior where it has such runs.
+    """Rank each dataset by other methods; add a table on a greedy prior if it has such runs.
 
     Raises UserError: no scorio; no two models with two complete trials; or all have one score.
     """
@@ -94,7 +94,7 @@ def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) 
     except (TimeoutError, ChildProcessError) as error:
         lacks = f"{error}; ranking.seconds={10 * plan.ranking_seconds:g} allows more"
     except ImportError as error:
-        raise UserError(f"scorio is lacking ({error}): {install('rank')}") from error
+        raise UserError(f"study=rankings needs scorio ({error}): {install('rank')}") from error
     made = made or [[0] * len(tensor)]
     count = (len(made) - 1) // len(upto)
     own, drawn = np.array(made[0]), np.array(made[1 : 1 + count * len(upto)], dtype=np.int64)
@@ -102,7 +102,7 @@ def _ranked(name: str, tensor: Bits, upto: Ints, plan: StudyPlan, meter: Meter) 
 
 
 def _bayes(tensor: Bits, upto: Ints, plan: StudyPlan, before: Ints | int = 0) -> Ranked:
-    """Rank by Bayes@N with `before` right answers (L,) in R0: by their sum, as all have one N."""
+    """Rank by Bayes@N with `before` correct answers (L,) in R0, by their sum, as N is the same."""
     drawn = rankings.replicates(tensor, plan.ranking_replicates, plan.seed)
     right = [one.sum(axis=1).cumsum(axis=1)[:, upto - 1].T + before for one in drawn]
     own = scoring.ranks(tensor.sum(axis=(1, 2)) + before)
@@ -112,11 +112,11 @@ def _bayes(tensor: Bits, upto: Ints, plan: StudyPlan, before: Ints | int = 0) ->
 def _add(
     result: Result, cohort: Cohort, made: dict[str, Ranked], upto: Ints, plan: StudyPlan
 ) -> None:
-    """Add a data set's methods: a table, a figure, a note."""
+    """Add a dataset's methods: a table, a figure, a note."""
     gold, size = made[BAYES].own, f"{cohort.dataset}, {len(cohort.names)} models"
-    taus = {name: scoring.kendall_tau_b(of.drawn, gold) for name, of in made.items()}
-    whole = {k: _moments(scoring.kendall_tau_b(of.own, gold))[0] for k, of in made.items()}
-    first = {name: _moments(of[:, 0]) for name, of in taus.items()}
+    taus = {name: scoring.kendall_tau_b(r.drawn, gold) for name, r in made.items()}
+    whole = {k: _moments(scoring.kendall_tau_b(r.own, gold))[0] for k, r in made.items()}
+    first = {name: _moments(tau[:, 0]) for name, tau in taus.items()}
     order = sorted(made, key=lambda k: (-len(taus[k]), -np.nan_to_num(first[k][0]), k != BAYES, k))
     exact = [bool((made[name].own == gold).all()) for name in order]
     columns: dict[Column, Any] = {
@@ -128,11 +128,11 @@ def _add(
     for at, n in enumerate(upto.tolist()):
         moments = [_moments(taus[name][:, at]) for name in order]
         head, spread = fixed(f"n{n}", f"N = {n}"), fixed(f"sd{n}", "spread")
-        columns[replace(head, wide=n not in (1, 8, upto[-1]))] = [of for of, _ in moments]
-        columns[replace(spread, wide=n > 1)] = [of for _, of in moments]
+        columns[replace(head, wide=n not in (1, 8, upto[-1]))] = [mean for mean, _ in moments]
+        columns[replace(spread, wide=n > 1)] = [sd for _, sd in moments]
     stable = [_stability(made[name]) for name in order]
     for i, key in enumerate(("first", "pairs", "two", "two_sd", "unranked", "seconds")):
-        columns[replace(fixed(key, key), wide=i > 2)] = [of[i] for of in stable]
+        columns[replace(fixed(key, key), wide=i > 2)] = [row[i] for row in stable]
     notes = [
         f"mean τ_b of N trials, {plan.ranking_replicates:,} bootstrap replicates, seed {plan.seed};"
         f" gold: Bayes@N of all {upto[-1]} trials; whole: τ_b of these, not drawn again",
@@ -143,7 +143,7 @@ def _add(
     stem, title = f"rankings_{cohort.dataset}", f"τ_b with the gold ranking, and stability, {size}"
     result.tables[stem] = of_columns(title, columns, notes)
     result.figures[stem] = plots.agreement(order, [(whole[k], *first[k]) for k in order], size)
-    known = [of for name, of in whole.items() if name != BAYES and np.isfinite(of)]
+    known = [tau for name, tau in whole.items() if name != BAYES and np.isfinite(tau)]
     mean, same = float(np.mean(known)) if known else np.nan, sum(exact) - 1
     result.numbers |= {f"{stem}.mean": mean, f"{stem}.exact": same}
     summary = (
@@ -157,25 +157,25 @@ def _add(
 
 
 def _moments(values: Any) -> tuple[float, float]:
-    """Compute mean and standard deviation of a masked vector, NaN where there are too few."""
+    """Compute mean and standard deviation of a masked vector, NaN for too few values."""
     known = np.ma.compressed(values)
     mean = float(known.mean()) if known.size else np.nan
     return mean, float(known.std(ddof=1)) if known.size > 1 else np.nan
 
 
-def _stability(of: Ranked) -> tuple[float, ...]:
-    """Compute shares of replicates with its first, and its pairs; τ_b of two; fails; seconds."""
-    drawn = of.drawn[:, -1][of.drawn[:, -1].any(axis=1)]
+def _stability(ranked: Ranked) -> tuple[float, ...]:
+    """Compute how often replicates keep the first and a pair; τ_b of two; failures; seconds."""
+    drawn = ranked.drawn[:, -1][ranked.drawn[:, -1].any(axis=1)]
     half, shares = len(drawn) // 2, (np.nan, np.nan)
     if len(drawn):
-        top = ((drawn == 1) == (of.own == 1)).all(axis=1)
-        shares = float(top.mean()), float(_alike(drawn, of.own).mean())
+        top = ((drawn == 1) == (ranked.own == 1)).all(axis=1)
+        shares = float(top.mean()), float(_same_order(drawn, ranked.own).mean())
     between = scoring.kendall_tau_b(drawn[:half], drawn[half : 2 * half])
-    failed = float((~of.drawn.any(axis=2)).mean()) if of.drawn.size else np.nan
-    return *shares, *_moments(between), failed, of.seconds
+    failed = float((~ranked.drawn.any(axis=2)).mean()) if ranked.drawn.size else np.nan
+    return *shares, *_moments(between), failed, ranked.seconds
 
 
-def _alike(drawn: Ints, own: Ints) -> Any:
+def _same_order(drawn: Ints, own: Ints) -> Any:
     """Compare pairs of ranks (..., L) with the order, or tie, of ranks (L,): (..., pairs)."""
     first, second = np.triu_indices(len(own), 1)
     signs = (np.sign(ranks[..., first] - ranks[..., second]) for ranks in (drawn, own))
@@ -183,7 +183,7 @@ def _alike(drawn: Ints, own: Ints) -> Any:
 
 
 def _add_greedy(result: Result, cohort: Cohort, tensor: Bits, upto: Ints, plan: StudyPlan) -> None:
-    """Add the effect on Bayes@N of one greedy attempt a question as a prior, where there is one."""
+    """Add the effect on Bayes@N of a prior of one greedy attempt per question, if there is one."""
     twins = protocols.greedy_twins([member.run.path for member in cohort.members])
     if not twins:
         result.notes.append(
@@ -194,7 +194,7 @@ def _add_greedy(result: Result, cohort: Cohort, tensor: Bits, upto: Ints, plan: 
     before = protocols.stacked(twins, cohort).matrix()[..., 0].sum(axis=1).filled(0)
     columns, tau = greedy_effect(tensor, before, upto, plan)
     notes = [
-        f"R0 is one greedy attempt a question; its order has τ_b {tau:.3f} with the gold order",
+        f"R0 is one greedy attempt per question; its order has τ_b {tau:.3f} with the gold order",
         "right: share of pairs in the gold order, of those that greedy has so; others: of the rest",
     ]
     title = f"Bayes@N with a greedy prior, {cohort.dataset}, {len(before)} models"
@@ -206,7 +206,7 @@ def _add_greedy(result: Result, cohort: Cohort, tensor: Bits, upto: Ints, plan: 
 def greedy_effect(
     tensor: Bits, before: Ints, upto: Ints, plan: StudyPlan
 ) -> tuple[dict[Column, Any], float]:
-    """Compare Bayes@N with right answers `before` (L,) as R0 and without, for each N of `upto`.
+    """Compare Bayes@N with and without correct answers `before` (L,) as R0, for each N of `upto`.
 
     Returns columns, and τ_b of the order by `before` alone with the gold order.
     """
@@ -231,6 +231,6 @@ def greedy_effect(
 
 def _right(drawn: Ints, gold: Ints, greedy: Ints, alike: bool) -> Any:
     """Compute how often pairs are in gold's order, of those greedy has so or not: (n,)."""
-    of = ~_alike(np.zeros_like(gold), gold) & (_alike(greedy, gold) == alike)
-    right = _alike(drawn, gold)[..., of]
+    of = ~_same_order(np.zeros_like(gold), gold) & (_same_order(greedy, gold) == alike)
+    right = _same_order(drawn, gold)[..., of]
     return right.mean(axis=(0, 2)) if of.any() else np.full(drawn.shape[1], np.nan)

@@ -1,7 +1,7 @@
 """Studies of the order of models: ranks with uncertainty, Kendall's tau, and convergence@n.
 
 The gold ranking is Bayes@N of the real matrix, also for Pass@k; means of convergence@n are over the
-replicates that converged, with the share that did not beside them.
+replicates that converged, and are given with the share that did not.
 """
 
 import itertools
@@ -40,11 +40,11 @@ Z = 1.645  # the paper's "95 %": one-sided
 HIGH, MEDIUM = 7, 9  # gpt-oss-20b-high and -medium in Table 6
 SUBSET_TABLES = {5: "table8", 10: "table9", 15: "table10"}
 DRAWN = {5: 50, 10: 20, 15: 20}
-"""Sizes of subsets, and how many, as in the paper."""
+"""Numbers of subsets by size, as in the paper."""
 
 
 class Ranked(NamedTuple):
-    """Models of one data set that are ranked together; arrays of shape (models,)."""
+    """Models of one dataset that are ranked together; arrays of shape (models,)."""
 
     names: list[str]
     numbers: list[int | None]  # in Table 6
@@ -54,11 +54,11 @@ class Ranked(NamedTuple):
 
 
 def ranks(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Make one table of ranks for each group of models, with a pair of columns a data set.
+    """Tabulate ranks for each group of models, with a pair of columns per dataset.
 
-    Raises UserError: no data set holds two models.
+    Raises UserError: no dataset has two models.
     """
-    by_group: dict[str, dict[str, Ranked]] = {}  # by stem and data set
+    by_group: dict[str, dict[str, Ranked]] = {}  # by stem and dataset
     labels: dict[str, str] = {}
     faults = []
     for cohort in cohorts:
@@ -83,7 +83,7 @@ def ranks(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         result.numbers |= _rank_numbers(version, by_task)
     result.notes.append(
         f"Table 2: rule consecutive z, dense, z = {Z} (one-sided 95 %); without interval:"
-        " competition ranks of the scores. With the same N for all, avg@N and Bayes@N rank alike"
+        " competition ranks of the scores. With the same N for all, avg@N and Bayes@N rank equally"
         " and have the same z; avg@N also holds where N differs."
     )
     return result
@@ -103,9 +103,9 @@ def _ranked(cohort: Cohort, group: Group) -> Ranked:
 
 def _rank_table(label: str, by_dataset: Mapping[str, Ranked]) -> Table:
     first = by_dataset.get("aime25") or next(iter(by_dataset.values()))
-    place = dict(zip(first.names, first.plain, strict=True))
+    rank = dict(zip(first.names, first.plain, strict=True))
     names = dict.fromkeys(name for ranked in by_dataset.values() for name in ranked.names)
-    models = sorted(names, key=lambda name: place.get(name, len(names) + 1))
+    models = sorted(names, key=lambda name: rank.get(name, len(names) + 1))
     columns: dict[Column, list[Any]] = {text("model", "model"): models}
     for dataset, ranked in by_dataset.items():
         for key, title, own in (("ci", "w/ CI", ranked.ci), ("plain", "w/o CI", ranked.plain)):
@@ -117,12 +117,12 @@ def _rank_table(label: str, by_dataset: Mapping[str, Ranked]) -> Table:
 
 
 def _rank_numbers(version: str, by_task: Mapping[str, Ranked]) -> dict[str, float]:
-    """Name the paper's numbers of its own models, by task; rows as of `printed.rows_001`."""
+    """Return the paper's numbers of its own models, by task; rows are from `printed.rows_001`."""
     names: dict[int | None, str] = dict(printed.short_names().items())
     if version == "001":
         named, others = printed.rows_001()
         names = dict(named.items())
-        if "aime25" in by_task:  # the other rows by their order there
+        if "aime25" in by_task:  # whose order identifies the other rows
             first = by_task["aime25"]
             order = [first.numbers[i] for i in np.argsort(first.plain, kind="stable")]
             names |= zip((n for n in order if n not in named), others, strict=True)
@@ -145,7 +145,7 @@ def _rank_numbers(version: str, by_task: Mapping[str, Ranked]) -> dict[str, floa
 def tau(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Draw Kendall's tau with the gold ranking, for every group of models and both bootstraps.
 
-    Raises UserError: no data set has two models with two complete trials.
+    Raises UserError: no dataset has two models with two complete trials.
     """
     complete, notes = studies.each_complete(cohorts)
     result = Result(notes=notes)
@@ -189,7 +189,7 @@ def _add_tau(result: Result, plan: StudyPlan, group: Group, R: Bits, scheme: Res
 def convergence(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     """Compute distributions of convergence@n, the latest trajectories, and subsets of the models.
 
-    Raises UserError: no data set has two models with two complete trials.
+    Raises UserError: no dataset has two models with two complete trials.
     """
     complete, notes = studies.each_complete(cohorts)
     ranked = [(group, R) for cohort, R in complete for group in studies.groups(cohort)]
@@ -234,7 +234,7 @@ def _add_convergence(result: Result, plan: StudyPlan, group: Group, R: Bits) -> 
 
 
 def _add_trajectories(result: Result, group: Group, R: Bits, bayes: Convergence, seed: int) -> None:
-    """Draw ranks as trials are added in the first replicate, and in the worst ones."""
+    """Draw ranks by trials in the first replicate, and in the slowest ones."""
     trials = R.shape[-1]
     gold = scoring.ranks(R.sum(axis=(1, 2), dtype=np.int64))
 
@@ -302,14 +302,14 @@ def _convergence_numbers(
 
 
 def _add_subsets(result: Result, plan: StudyPlan, complete: Sequence[tuple[Cohort, Bits]]) -> None:
-    """Add Fig. 6 and Tables 8 to 10: convergence@n of every subset of every data set.
+    """Add Fig. 6 and Tables 8 to 10: convergence@n of every subset of every dataset.
 
     The paper's 90 subsets where the models are its twenty (configs/paper/subsets.yaml); of other
     models, subsets drawn with the study's seed.
     """
     chosen = {cohort.dataset: _subsets(cohort, plan.seed) for cohort, _ in complete}
-    measured: dict[str, list[Convergence]] = {}  # by data set, in the order of its subsets
-    alike: dict[Any, list[str]] = defaultdict(list)  # data sets with the same names in all subsets
+    measured: dict[str, list[Convergence]] = {}  # by dataset, in the order of its subsets
+    same: dict[Any, list[str]] = defaultdict(list)  # datasets with the same names in all subsets
     with Meter("subsets", sum(len(of) + 1 for of in chosen.values())) as meter:
         for cohort, R in complete:
             dataset, of_dataset = cohort.dataset, chosen[cohort.dataset]
@@ -322,14 +322,14 @@ def _add_subsets(result: Result, plan: StudyPlan, complete: Sequence[tuple[Cohor
                 meter.advance(1)
             sizes = [*map(len, positions), len(cohort.names)]
             result.figures[f"fig6_{dataset}"] = _subset_figure(dataset, sizes, measured[dataset])
-            alike[tuple(tuple(cohort.names[i] for i in own) for own in positions)].append(dataset)
+            same[tuple(tuple(cohort.names[i] for i in own) for own in positions)].append(dataset)
             if not any(subset.printed for subset, _ in of_dataset):
                 known = ", ".join(map(str, dict.fromkeys(sizes[:-1]))) or "none (too few models)"
                 result.notes.append(
                     f"Subsets of {dataset}: these are not the paper's twenty models; drawn at"
                     f" random, seed {plan.seed}, sizes {known}."
                 )
-    for names, datasets in alike.items():
+    for names, datasets in same.items():
         subsets = [subset for subset, _ in chosen[datasets[0]]]
         for size in dict.fromkeys(map(len, names)):
             own = {dataset: measured[dataset] for dataset in datasets}
@@ -346,7 +346,7 @@ def _subsets(cohort: Cohort, seed: int) -> list[tuple[Subset, list[int]]]:
 
 
 def _drawn(seed: int, models: int) -> list[Subset]:
-    """Draw distinct subsets of the paper's sizes; of all smaller ones where models are few.
+    """Draw distinct subsets of the paper's sizes, or of all smaller ones if models are few.
 
     >>> [s.models for s in _drawn(0, 3)]
     [(1, 2), (1, 3), (2, 3)]
@@ -390,7 +390,7 @@ def _add_subset_table(
     subsets: Sequence[Subset],
     measured: Mapping[str, Sequence[Convergence]],
 ) -> None:
-    """Add the table of all subsets of one size, with columns for each data set."""
+    """Add the table of all subsets of one size, with columns for each dataset."""
     of_size = [i for i, own in enumerate(names) if len(own) == size]
     columns: dict[Column, list[Any]] = {
         Column("row", "comb."): [subsets[i].row for i in of_size],

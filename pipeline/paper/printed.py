@@ -1,4 +1,4 @@
-"""The numbers, models and tasks that the paper prints: `configs/paper/`."""
+"""The numbers, models and tasks printed in the paper, from `configs/paper/`."""
 
 import functools
 import re
@@ -10,9 +10,9 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.config.compose import CONFIGS
 
 TASKS = {"aime24": "AIME'24", "aime25": "AIME'25", "hmmt25": "HMMT'25", "brumo25": "BrUMO'25"}
-"""The paper's four tasks, by the names of our data sets."""
+"""The paper's four tasks, by the names of our datasets."""
 ELEVEN = tuple(range(1, 12))
-"""Numbers in Table 6 of the models of version 000."""
+"""The numbers in Table 6 of the models of version 000."""
 TWENTY = tuple(range(1, 21))
 
 
@@ -28,16 +28,16 @@ class Printed(NamedTuple):
     why: str = ""
     relation: Literal["near", "at_least", "at_most"] = "near"
     needs_records: bool = False
-    by_construction: bool = False  # ours cannot be another number
+    by_construction: bool = False  # ours could not be any other number
 
     @property
     def study(self) -> str:
-        """The study that makes it, one of `analysis.STUDIES`."""
+        """Return the study that computes it, one of `analysis.STUDIES`."""
         first = self.id.split(".")[0]
         return "convergence" if first == "subset" else first
 
     def agrees(self, ours: float) -> bool:
-        """Return whether a number of ours is the printed one, within the tolerance.
+        """Return whether our number equals the printed one within the tolerance.
 
         >>> near = Printed("a", 1.14, "000", "Fig. 3", 0.01, "rounded")
         >>> near.agrees(1.15), near.agrees(1.16), near._replace(relation="at_least").agrees(9)
@@ -56,7 +56,7 @@ class Subset(NamedTuple):
     printed: Mapping[str, float]  # mean convergence@n by task
 
     def id(self, task: str) -> str:
-        """The id of one of its numbers."""
+        """Return the id of its number for a task."""
         return f"subset.{len(self.models)}.{self.row}.{task}"
 
 
@@ -74,7 +74,7 @@ def values(ids: Sequence[str]) -> list[float]:
 
 @functools.cache
 def rows_001() -> tuple[dict[int, str], list[str]]:
-    """Name the rows of version 001's Table 2: by model where it is established, and the others.
+    """Return the rows of version 001's Table 2: those with a known model, by number, and others.
 
     >>> named, others = rows_001()
     >>> named[7], others[:2], len(named) + len(others)
@@ -105,7 +105,7 @@ def subsets() -> tuple[Subset, ...]:
 
 
 def task_of(dataset: str) -> str | None:
-    """Find the paper's task that a data set is, by its name; None for another.
+    """Return the paper's task of a dataset, by its name; None for another dataset.
 
     >>> [task_of(name) for name in ("AIME_2024", "hmmt_feb_2025", "hmmt25_feb", "gsm8k")]
     ['aime24', 'hmmt25', 'hmmt25', None]
@@ -116,20 +116,20 @@ def task_of(dataset: str) -> str | None:
 
 
 def numbers_of(names: Sequence[Sequence[str]]) -> list[int | None]:
-    """Find the numbers in Table 6 of models, each known under several names; None for others.
+    """Return the numbers in Table 6 of models, each with several names; None for other models.
 
-    A model that is there twice (two runs) counts once: the later one gets None.
+    A model that occurs twice (two runs) counts once: the later one gets None.
 
     >>> numbers_of([["limo-v2"], ["my-model", "Qwen/Qwen3-4B-Thinking-2507"], ["tiny"]])
     [2, 19, None]
     """
     known = {_plain(name): n for n, all_names in read("models").items() for name in all_names}
-    found: list[int | None] = []
+    result: list[int | None] = []
     for candidates in names:
         plain = [_plain(name.rpartition("/")[2]) for name in candidates]
         number = next((known[name] for name in plain if name in known), None)
-        found.append(None if number in found else number)
-    return found
+        result.append(None if number in result else number)
+    return result
 
 
 def _plain(name: str) -> str:

@@ -1,7 +1,7 @@
-"""study and reproduce: the paper's experiments as files, and one page that compares them.
+"""The verbs `study` and `reproduce`: the paper's experiments, and a page that compares them.
 
-A study is a function of a plan and of the cohorts at hand, one a data set; STUDIES names them. What
-cannot be made from the runs at hand is left out with a note; the rest goes on.
+A study is a function of a plan and the available cohorts, one per dataset; STUDIES names them.
+Studies that the available runs do not suffice for are skipped with a note.
 """
 
 import gc
@@ -37,7 +37,7 @@ class Study(NamedTuple):
     """One of the paper's experiments."""
 
     title: str  # on the page
-    make: Callable[[StudyPlan, list[Cohort]], Result]  # raises UserError: cohorts lack something
+    make: Callable[[StudyPlan, list[Cohort]], Result]  # raises UserError: cohorts do not suffice
 
 
 STUDIES = {
@@ -54,7 +54,7 @@ STUDIES = {
 
 
 def listings(cohorts: list[Cohort]) -> Result:
-    """Make the tables that hold no measurement: Table 3, and Table 6 where there are runs."""
+    """Build the tables without measurements: Table 3 and, if there are runs, Table 6."""
     content = printed.read("table3")
     heads = {"method": "method", "who": "according to"} | {key: key for key in content["columns"]}
     rows = [
@@ -73,17 +73,17 @@ def listings(cohorts: list[Cohort]) -> Result:
         for one in cohorts:
             names = dict(zip(studies.paper_numbers(one), one.names, strict=True))
             columns[text(one.dataset, one.dataset)] = [names.get(number) for number in short_names]
-        notes = ["a run is one of these models when its folder's or its model's name says so"]
-        title = "Table 6: the paper's models and the runs at hand"
+        notes = ["runs are matched with models by the name of their folder or model"]
+        title = "Table 6: the paper's models and the available runs"
         tables["table6"] = of_columns(title, columns, notes)
     return Result(tables)
 
 
 def study(cfg: AnalysisConfig) -> None:
-    """Make the studies that `study.name` names: tables and figures in `out`, tables printed.
+    """Run the studies in `study.name`: save tables and figures in `out`, print tables.
 
-    Raises UserError: a study that was named, or every study, cannot be made (after the others are
-    saved); runs that were named are not there.
+    Raises UserError: a named study, or every study, cannot be made (once the others are saved);
+    named runs are missing.
     """
     plan = study_plan(cfg)
     names = cfg.study.names()
@@ -103,19 +103,19 @@ def study(cfg: AnalysisConfig) -> None:
         note(f"saved {', '.join(saved)} in {folder}")
     if not faults:
         return
-    by_fault: dict[str, list[str]] = {}  # studies that lack the same, in one clause
+    by_fault: dict[str, list[str]] = {}
     for name, fault in faults.items():
         by_fault.setdefault(fault or no_runs, []).append(name)
-    lines = "; ".join(f"{', '.join(of)}: {fault}" for fault, of in by_fault.items())
+    lines = "; ".join(f"{', '.join(names)}: {fault}" for fault, names in by_fault.items())
     if cfg.study.name or not saved:
         raise UserError(f"not made: {lines}")
     warn(f"left out: {lines}")
 
 
 def reproduce(cfg: AnalysisConfig) -> None:
-    """Make every study, and `index.html` with printed numbers beside ours.
+    """Run every study, and write `index.html` with printed numbers beside ours.
 
-    Raises UserError: no study at all can be made, or runs that were named are not there.
+    Raises UserError: no study can be made, or named runs are missing.
     """
     began = time.monotonic()
     plan = study_plan(cfg)
@@ -128,11 +128,11 @@ def reproduce(cfg: AnalysisConfig) -> None:
 def reproduced(
     cohorts: list[Cohort], plan: StudyPlan, names: list[str], folder: Path, left_out: list[str]
 ) -> dict[str, float]:
-    """Make studies of cohorts, and the page, in a folder: `reproduce` once runs are read.
+    """Write studies of cohorts and the page into a folder: `reproduce` after runs are read.
 
-    Without `cohorts`, one per data set, only simulated studies are made. To `left_out`, what was
-    left out before, studies that cannot be made are added. Returns our numbers by their ids in
-    configs/paper/printed.yaml. Raises UserError: no study at all can be made.
+    Without `cohorts`, one per dataset, only simulated studies are made. Studies that cannot be made
+    are appended to `left_out`. Returns our numbers by their ids in configs/paper/printed.yaml.
+    Raises UserError: no study can be made.
     """
     folder = folder.expanduser()
     faults: dict[str, str] = {}
@@ -142,7 +142,7 @@ def reproduced(
     if not sections:
         raise UserError(f"no study can be made: {'; '.join(left_out)}")
     sections.append(_save(folder, "listings", "Tables 3 and 6", listings(cohorts)))
-    # What lacks only runs counts as lacking them, not as left out.
+    # Studies without any runs count as lacking records, not as left out.
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
     compared = index.comparison(numbers, {*analysis.STUDIES} - made)
     texts = {"index.html": index.page(sections, compared, left_out)}
@@ -157,7 +157,7 @@ def reproduced(
 
 
 def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
-    """Read cohorts, or return none and why; raise where runs were named and cannot be read."""
+    """Read cohorts; if there are none, return the reason, or raise it if runs were named."""
     try:
         return cohort.load(cfg), ""
     except UserError as error:
@@ -170,7 +170,7 @@ def _loaded(cfg: AnalysisConfig) -> tuple[list[Cohort], str]:
 def _each(
     names: list[str], plan: StudyPlan, cohorts: list[Cohort], folder: Path, faults: dict[str, str]
 ) -> Iterator[Section]:
-    """Make and save studies; `faults` gets why one cannot be made: "" for want of any runs."""
+    """Run and save studies; `faults` gets why one cannot be made: "" if there are no runs."""
     for name in names:
         if not cohorts and name not in SIMULATED:
             faults[name] = ""
@@ -183,7 +183,7 @@ def _each(
             continue
         section = _save(folder, name, STUDIES[name].title, result)
         result.figures.clear()
-        gc.collect()  # figures hold memory in cycles, and a study may have drawn forty
+        gc.collect()  # figures are reference cycles, and a study may have drawn forty
         yield section
 
 

@@ -1,7 +1,7 @@
-"""Study of ranks under each rubric, all data sets stacked: Fig. 7 and section 3.4.
+"""Study of ranks under each rubric, all datasets stacked: Fig. 7 and section 3.4.
 
-Categories come from each data set with its own thresholds; the questions of all of them are then
-one set (M = 120 for the paper's four tasks).
+Each dataset's attempts are categorized with its own thresholds; the questions of all datasets are
+then one set (M = 120 for the paper's four tasks).
 """
 
 from typing import Any
@@ -26,10 +26,10 @@ Categorized = list[tuple[Cohort, ByRubric]]
 
 
 def rubrics(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Rank the models that all data sets have under each rubric.
+    """Rank the models that all datasets share under each rubric.
 
-    Raises UserError: no rubric can be made (no signals, or outcomes that came as a matrix), or
-    fewer than two models in common.
+    Raises UserError: no rubric can be computed (no signals, or outcomes imported as a matrix), or
+    fewer than two models are shared.
     """
     categorized, notes = _categorized(plan, cohorts)
     first, labels = categorized[0]
@@ -37,8 +37,8 @@ def rubrics(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     names = [r for r in labels if all(r in of_cohort for _, of_cohort in categorized)]
     if len(models) < 2 or not names:
         raise UserError(
-            f"{len(models)} models and {len(names)} rubrics are common to all data sets; ranks"
-            " need two models and one rubric: name data sets that share them"
+            f"{len(models)} models and {len(names)} rubrics are common to all datasets; ranks"
+            " need two models and one rubric: name datasets that share them"
         )
     questions = sum(len(cohort.question_ids) for cohort, _ in categorized)
     title = f"{', '.join(c.dataset for c, _ in categorized)} stacked, M = {questions}"
@@ -61,11 +61,11 @@ def rubrics(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     ]
     caption = ["competition ranks of Bayes@N under each rubric's weights (configs/rubric)"]
     notes.append(
-        "Schemata: thresholds are per data set, over all models together unless"
+        "Schemata: thresholds are per dataset, over all models together unless"
         " thresholds.scope=model; the weights are ours, the paper prints one example."
     )
-    if lacking := {name for _, of_cohort in categorized for name in of_cohort} - {*names}:
-        notes.append(f"Schemata: {', '.join(sorted(lacking))}: not made on every data set.")
+    if missing := {name for _, of_cohort in categorized for name in of_cohort} - {*names}:
+        notes.append(f"Schemata: {', '.join(sorted(missing))}: missing on some dataset.")
     of_models = np.array(list(ranks.values())).T
     figure = plots.rank_lines(names, models, of_models, f"Ranks by rubric: {title}")
     return Result(
@@ -80,28 +80,28 @@ def rubrics(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 
 def _categorized(plan: StudyPlan, cohorts: list[Cohort]) -> tuple[Categorized, list[str]]:
-    """Assign categories by data set; notes on those that are left out."""
+    """Assign categories by dataset; return notes on datasets that are left out."""
     cfg = AnalysisConfig(rubric=plan.rubric, thresholds=plan.thresholds)
     categorized, notes = [], []
     with Meter("rubrics", len(cohorts)) as meter:
         for cohort in cohorts:
             try:
                 for run in (m.run for m in cohort.members if m.run.attempts.is_dir()):
-                    with substep():  # what is current, it leaves as it is
+                    with substep():  # it skips what is current
                         signals.make(run)
                 if labels := cohort_rubrics.categories(cohort, cfg):
                     categorized.append((cohort, labels))
-            except (UserError, OSError) as error:  # a folder that may only be read
+            except (UserError, OSError) as error:  # OSError: a read-only folder
                 notes.append(f"Rubrics: {cohort.dataset} is left out: {error}")
             meter.advance(1)
     if not categorized:
-        why = "; ".join(notes) or "these outcomes came without attempts"
-        raise UserError(f"no rubric can be made: {why}")
+        why = "; ".join(notes) or "these outcomes were imported without attempts"
+        raise UserError(f"no rubric can be computed: {why}")
     return categorized, notes
 
 
 def _stacked(categorized: Categorized, models: list[str], name: str) -> Floats:
-    """Compute mean and sigma (2, L) of Bayes@N over the questions of all data sets."""
+    """Compute mean and sigma (2, L) of Bayes@N over the questions of all datasets."""
     counts = []
     for cohort, labels in categorized:
         rubric, codes = labels[name]
@@ -114,7 +114,7 @@ def _stacked(categorized: Categorized, models: list[str], name: str) -> Floats:
 def _numbers(
     categorized: Categorized, models: list[str], ranks: dict[str, list[int]]
 ) -> dict[str, float]:
-    """Check the statements of section 3.4 that name a rubric; only over the paper's four tasks."""
+    """Check the claims of section 3.4 about rubrics; empty unless on the paper's four tasks."""
     if {printed.task_of(cohort.dataset) for cohort, _ in categorized} != set(printed.TASKS):
         return {}
     first, short_names = categorized[0][0], printed.short_names()

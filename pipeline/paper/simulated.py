@@ -1,7 +1,7 @@
-"""Studies of simulated models: biased coins, trials to tell two apart, older models as a prior.
+"""Studies of simulated models: biased coins, trials to separate two, older models as a prior.
 
-Reconstructions: of the coins the paper prints only the means, of the priors it prints the eight
-means, and the Beta shapes are lost (:mod:`scoring.studies.simulation`).
+They are reconstructions: of the coins the paper prints only the means, of the priors the eight
+means but not the Beta shapes (:mod:`scoring.studies.simulation`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from bayes_at_n.scoring.studies.simulation import PriorStudy
 
 COIN_TRIALS = 80
 STEPS = (10, 20, 40, 60, 80, 120, 160, 199, 240, 285, 330, 380, 440)
-"""Trials N of `separation`; 80, 199 and 285 are those of the text."""
+"""Trials N of `separation`; 80, 199 and 285 are from the paper's text."""
 THRESHOLDS = (1.645, 1.96)
 PRIOR_TRIALS = (*range(1, 11), 12, 16, 24, 32, 48, 64)
 STRENGTHS = (1, 2, 4, 8, 16)
@@ -37,15 +37,15 @@ _ENDS = [0.025, 0.975]
 
 
 def coins(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Make Table 1 over many sets of coins, and Fig. 2's curves of the first set.
+    """Simulate Table 1 over many sets of coins, and Fig. 2's curves of the first set.
 
-    `cohorts` are not looked at.
+    `cohorts` are not used.
     """
     result = Result(
         notes=[
             "Reconstruction: the paper prints the means of the coins, not their probabilities. Ours"
-            " are drawn from Beta(i, 18 - i) given the printed means; what is said of ranks is over"
-            " sets."
+            " are drawn from Beta(i, 18 - i) given the printed means; statements on ranks are over"
+            " such sets."
         ]
     )
     _coin_ranks(result, plan)
@@ -57,15 +57,15 @@ def coins(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
             range(1, COIN_TRIALS + 1), taus, f"({letter}) {title}", "the true ranking"
         )
     result.notes += [
-        "Fig. 2: all three panels are held against the true ranking, as the caption says; the"
-        " bootstraps are of the first matrix of panel a.",
+        "Fig. 2: all three panels compare with the true ranking, as in the caption; the bootstraps"
+        " are of the first matrix of panel a.",
         studies.NAIVE,
     ]
     return result
 
 
 def _coin_ranks(result: Result, plan: StudyPlan) -> None:
-    """Add Table 1: the commonest row of ranks over sets, from one matrix of 80 trials a set."""
+    """Add Table 1: the most common row of ranks over sets, from one matrix of 80 trials per set."""
     drawn = simulation.coin_models(plan.seed, plan.coin_sets)
     truth = drawn[0].mean(axis=-1)
     mu, sigma = scoring.bayes(simulation.toss(drawn, COIN_TRIALS, plan.seed))
@@ -77,7 +77,7 @@ def _coin_ranks(result: Result, plan: StudyPlan) -> None:
     result.numbers |= zip([f"coins.mean.{name}" for name in names], truth.tolist(), strict=True)
     result.numbers |= zip([f"coins.gold.{name}" for name in names], gold, strict=True)
     notes = [
-        f"the commonest whole row over {plan.coin_sets} reconstructed sets, one matrix each",
+        f"the most common whole row over {plan.coin_sets} reconstructed sets, one matrix each",
         "with interval: consecutive z, dense, z = 1.645 (one-sided 95 %); gold: dense",
     ]
     for kind, title, ranks in (
@@ -86,18 +86,18 @@ def _coin_ranks(result: Result, plan: StudyPlan) -> None:
     ):
         ids = [f"coins.{kind}.{name}" for name in names]
         distinct, times = np.unique(ranks, axis=0, return_counts=True)
-        commonest = distinct[times.argmax()]
-        rows.append({"ranking": title, **dict(zip(names, commonest.tolist(), strict=True))})
-        same = (ranks == commonest).mean(axis=0)
+        most_common = distinct[times.argmax()]
+        rows.append({"ranking": title, **dict(zip(names, most_common.tolist(), strict=True))})
+        same = (ranks == most_common).mean(axis=0)
         shares = {name: f"{share:.2f}" for name, share in zip(names, same, strict=True)}
         rows.append({"ranking": "share of sets with that rank", **shares})
-        result.numbers |= zip(ids, commonest.tolist(), strict=True)
+        result.numbers |= zip(ids, most_common.tolist(), strict=True)
         share = float((ranks == printed.values(ids)).all(axis=1).mean())
         ends = np.quantile(ranks, _ENDS, axis=0, method="nearest")
         for key, low, high in zip(ids, *ends, strict=True):
             result.numbers |= {f"{key}.other": share, f"{key}.low": low, f"{key}.high": high}
         notes.append(
-            f"{title}: the commonest row comes out in {times.max() / times.sum():.1%} of sets, the"
+            f"{title}: the most common row occurs in {times.max() / times.sum():.1%} of sets, the"
             f" printed row in {share:.1%}"
         )
     result.notes += [f"Table 1: {line}." for line in notes[-2:]]
@@ -153,9 +153,9 @@ def _curves_table(panels: dict[str, list[TauCurve]]) -> Table:
 
 
 def separation(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Simulate the trials to tell LLM10 from LLM9, the spread over sets of coins.
+    """Simulate the trials that separate LLM10 from LLM9, with the spread over sets of coins.
 
-    `cohorts` are not looked at.
+    `cohorts` are not used.
     """
     with Meter("separation", 1) as meter:
         drawn = simulation.coin_study(
@@ -215,9 +215,7 @@ def _spread(name: str, over_sets: Floats) -> dict[str, float]:
 
 
 def _crossing(z: Floats, threshold: float) -> Floats:
-    """Find for each row the N at which it reaches a threshold, linear between steps.
-
-    At most the last N.
+    """Interpolate for each row the N at which it reaches a threshold, at most the last N.
 
     >>> _crossing(np.linspace(0.5, 2.0, len(STEPS))[None], 1.625).round(1).tolist()
     [285.0]
@@ -227,7 +225,7 @@ def _crossing(z: Floats, threshold: float) -> Floats:
 
 
 def priors(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Simulate models' older versions as a prior; `cohorts` are not looked at."""
+    """Simulate models' older versions as a prior; `cohorts` are not used."""
     with Meter("priors", 1) as meter:
         outcome = simulation.prior_study(
             plan.prior_replicates, PRIOR_TRIALS, STRENGTHS, seed=plan.seed
@@ -276,7 +274,7 @@ def _gain_table(outcome: PriorStudy, plan: StudyPlan) -> Table:
     notes = [
         f"{plan.prior_replicates:,} updates; standard error of a gain at most"
         f" {float(outcome.gain_error.max()):.4f}",
-        f"{int(outcome.undefined.sum())} replicates, over all N and D, had all models level and are"
+        f"{int(outcome.undefined.sum())} replicates, over all N and D, had all models tied and are"
         " left out",
     ]
     title = "Fig. 2b and c of version 001: what prior trials gain"

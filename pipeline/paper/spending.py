@@ -1,4 +1,4 @@
-"""Study of GPU-hours and tokens by model and data set: Table 7, Fig. 8 and appendix F.3."""
+"""Study of GPU-hours and tokens by model and dataset: Table 7, Fig. 8 and appendix F.3."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +17,13 @@ from bayes_at_n.pipeline.plots import bars as plots
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import Usage
 
-Costs = dict[tuple[str, str], Usage]  # by model and data set
+Costs = dict[tuple[str, str], Usage]  # by model and dataset
 
 
 def cost(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
-    """Sum the cost by data set and by model.
+    """Sum the cost by dataset and by model.
 
-    Raises UserError: no run has attempts (outcomes that came as a matrix have none).
+    Raises UserError: no run has attempts (outcomes imported as a matrix have none).
     """
     usages: Costs = {}
     members = [(cohort, member) for cohort in cohorts for member in cohort.members]
@@ -35,7 +35,7 @@ def cost(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
             meter.advance(1)
     if not usages:
         raise UserError(
-            "no run holds attempts, which know their tokens; generate them, or import records"
+            "cost: no run has attempts with token counts; generate them, or import records"
         )
     notes = [
         "Cost: GPU-hours are wall time of generating processes, loading included, times their GPUs."
@@ -47,7 +47,7 @@ def cost(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     elif untimed:
         notes.append(
             f"Cost: {len(untimed)} runs have no record of their time (imported?), such as"
-            f" {untimed[0]}; a sum that one of them is part of is not given."
+            f" {untimed[0]}; sums that include one of them are not given."
         )
     by_model = {m: _total([u for (n, _), u in usages.items() if n == m]) for m, _ in usages}
     by_task = {d: _total([u for (_, e), u in usages.items() if e == d]) for _, d in usages}
@@ -63,7 +63,7 @@ def cost(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
 
 
 def _total(usages: Sequence[Usage]) -> dict[str, Any]:
-    """Sum the cells of one row; hours None where a run has no record of its time."""
+    """Sum the cells of one row; hours are None if a run has no record of its time."""
     attempts = sum(usage.attempts for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
     prompt = sum(usage.prompt_tokens for usage in usages)
@@ -99,11 +99,11 @@ def _figure(usages: Costs) -> Figure:
         hours[cell] = np.nan if usage.spent.gpu_s is None else usage.spent.gpu_s / 3600
     longest = float(np.nanmax(np.nansum(hours, axis=1)))
     scale, unit = _unit(longest)
-    figure = plots.cost(models, datasets, hours * scale, tokens, "Cost by model and data set")
+    figure = plots.cost(models, datasets, hours * scale, tokens, "Cost by model and dataset")
     left, right = figure.axes[:2]
     if longest:
         left.set_xlabel(f"inference time ({unit})")
-    else:  # unknown or nothing: only tokens are to be seen, over the whole width
+    else:  # no times: tokens alone, over the whole width
         right.set_yticks(left.get_yticks(), [tick.get_text() for tick in left.get_yticklabels()])
         right.set_subplotspec(right.get_gridspec()[:])  # type: ignore[index]
         left.remove()
@@ -111,7 +111,7 @@ def _figure(usages: Costs) -> Figure:
 
 
 def _unit(hours: float) -> tuple[float, str]:
-    """Choose a factor for hours and its unit, so that an axis shows them.
+    """Choose a unit for an axis of hours, and the factor to it.
 
     >>> _unit(48.4), _unit(0.05), _unit(0.002)
     ((1, 'GPU-hours'), (60, 'GPU-minutes'), (3600, 'GPU-seconds'))
@@ -122,7 +122,7 @@ def _unit(hours: float) -> tuple[float, str]:
 
 
 def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
-    """Name the numbers of appendix F.3; only of all twenty models on all four tasks."""
+    """Return the numbers of appendix F.3; empty without all twenty models on all four tasks."""
     known = {
         (number, task): usages[name, cohort.dataset]
         for cohort in cohorts
@@ -132,7 +132,7 @@ def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
     }
     if len(known) < len(printed.TWENTY) * len(printed.TASKS):
         return {}
-    by_task = {task: [u for (_, of), u in known.items() if of == task] for task in printed.TASKS}
+    by_task = {task: [u for (_, t), u in known.items() if t == task] for task in printed.TASKS}
     total = _total([usage for usages in by_task.values() for usage in usages])
     tokens = total["prompt"] + total["completion"]
     numbers: dict[str, Any] = {
@@ -151,6 +151,6 @@ def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
         numbers[f"cost.hours.{task}"] = _total(of_task)["hours"]
         numbers[f"cost.completion.{task}"] = _total(of_task)["completion"]
     for number, short in printed.short_names().items():
-        of_model = [usage for (of, _), usage in known.items() if of == number]
+        of_model = [usage for (n, _), usage in known.items() if n == number]
         numbers[f"cost.model_hours.{short}"] = _total(of_model)["hours"]
     return {key: float(value) for key, value in numbers.items() if value is not None}

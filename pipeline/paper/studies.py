@@ -1,4 +1,4 @@
-"""The result of a study, and what several studies need: groups of models, metrics, columns."""
+"""Shared by the studies: their result, groups of models, metrics, columns."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ class Result:
     tables: dict[str, Table] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
-    """By the ids of configs/paper/printed.yaml; NaN where no replicate converged. Where known,
-    ID.low and ID.high are a spread, and ID.other is what another reading of the paper gives."""
+    """By the ids of configs/paper/printed.yaml; NaN if no replicate converged. If known,
+    ID.low and ID.high are a spread, and ID.other is the number by another reading of the paper."""
     notes: list[str] = field(default_factory=list)
-    """Choices where the paper is open, and what is left out."""
+    """Choices that the paper leaves open, and omissions."""
 
 
 class Group(NamedTuple):
@@ -45,18 +45,18 @@ class Group(NamedTuple):
     version: str | None  # of the paper: 000 ranks eleven models, 001 twenty; None: other models
     models: list[int]  # positions in the cohort
     names: list[str]
-    title: str  # with the data set
+    title: str  # with the dataset
     stem: str  # of files
-    paper_id: str | None  # VERSION.TASK; None of other models or data sets
+    paper_id: str | None  # VERSION.TASK; None of other models or datasets
 
 
 def showcase(trials: int) -> list[Metric]:
-    """List Bayes@N and Pass@2/4/8, as far as there are trials for them."""
+    """Return Bayes@N and those of Pass@2/4/8 for which there are enough trials."""
     return _metrics(("bayes", "pass@{}"), trials)
 
 
 def judged(trials: int) -> list[Metric]:
-    """List the metrics of the tau figures, as far as there are trials; see `NAIVE`."""
+    """Return the metrics of the tau figures for which there are enough trials; see `NAIVE`."""
     families = ("bayes", "pass@{}", "naive-pass@{}", "pass^{}", "g-pass@{}:0.5", "mg-pass@{}")
     return _metrics(families, trials)
 
@@ -101,7 +101,7 @@ def groups(cohort: Cohort) -> list[Group]:
 
 
 def paper_numbers(cohort: Cohort) -> list[int | None]:
-    """Find each model's number in Table 6, by its folder's or its model's name; None for others."""
+    """Return each model's number in Table 6, by name of its folder or model; None for others."""
     if not cohort.members:
         return printed.numbers_of([[name] for name in cohort.names])
     models = [(member.name, member.run.cfg.model) for member in cohort.members]
@@ -109,7 +109,7 @@ def paper_numbers(cohort: Cohort) -> list[int | None]:
 
 
 def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]], list[str]]:
-    """Read the complete outcomes of cohorts; notes on gaps and on cohorts that are left out.
+    """Return the complete outcomes of cohorts, and notes on gaps and on cohorts left out.
 
     Raises UserError: none is left.
     """
@@ -128,29 +128,29 @@ def each_complete(cohorts: Iterable[Cohort]) -> tuple[list[tuple[Cohort, Bits]],
 
 
 def tabulated(trials: int) -> list[int]:
-    """List the numbers of trials at which tables give τ."""
+    """Return the numbers of trials for which tables have τ."""
     return sorted({n for n in (1, 2, 4, 8, 10, 20, 40, 80) if n < trials} | {trials})
 
 
 def text(key: str, title: str) -> Column:
-    """Make a column of words."""
+    """Return a column of text."""
     return Column(key, title, align="left")
 
 
 def fixed(key: str, title: str, digits: int = 3, group: str = "") -> Column:
-    """Make a column of numbers with a fixed number of digits."""
+    """Return a column of numbers with a fixed number of decimals."""
     return Column(key, title, format=f"{{:.{digits}f}}", group=group)
 
 
 def value(masked: Any) -> float | None:
-    """Return a number of a masked array, None where masked."""
+    """Return an element of a masked array, None if it is masked."""
     return None if masked is np.ma.masked else float(masked)
 
 
 def tau_columns(
     curves: Sequence[TauCurve], trials: Iterable[int], group: str, prefix: str = "n"
 ) -> dict[Column, list[Any]]:
-    """Make columns of curves of Kendall's tau at some numbers of trials, a row each."""
+    """Return columns of Kendall's tau at some numbers of trials, with a row per curve."""
     return {
         fixed(f"{prefix}{n}", f"N = {n}", group=group): [value(c.tau[n - 1]) for c in curves]
         for n in trials

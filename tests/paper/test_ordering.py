@@ -160,7 +160,7 @@ def test_gaps_are_left_out_and_said_and_too_little_is_refused() -> None:
     assert any(note.startswith("left out: one: ") for note in kept.notes)
     with pytest.raises(UserError, match="two or more"):
         ordering.ranks(tiny(), [one])
-    for name, message in (("cost", "no run holds attempts"), ("rubrics", "no rubric can be made")):
+    for name, message in (("cost", "no run has attempts"), ("rubrics", "no rubric can be")):
         with pytest.raises(UserError, match=message):
             STUDIES[name].make(tiny(), [whole])
 
