@@ -107,10 +107,10 @@ class SharedLuck(NamedTuple):
 def shared_luck(R: Outcomes) -> SharedLuck:
     """Test whether attempts of a trial share luck, of K models at once: what settles asks this.
 
-    p is twice the smaller of two: of all models together (Fisher's sum of logarithms), and of the
-    K (K - 1) / 2 differences trial by trial, the least p times their number (Bonferroni). The level
-    is ``LUCK_LEVEL``, five times that of a line about one run, because a claim that luck made is
-    dearer than a needless word: with it two equal models that share luck are called settled in at
+    p is twice the smaller of two (one model: its own): of all models together (Fisher's sum of
+    logarithms), and of the K (K - 1) / 2 differences trial by trial, the least p times their number
+    (Bonferroni). ``LUCK_LEVEL`` is five times that of a line about one run, as a false claim costs
+    more than a needless caution: with it two equal models that share luck are called settled in at
     most 5 % (docs/calibration.md). R holds outcomes 0 and 1, (K, M, N), masked where missing.
     Raises ValueError: as :func:`inflation`. Source: Fisher (1925).
 

@@ -167,9 +167,8 @@ def score_and_prior(
         fitted = empirical_bayes_ci(of, weights, confidence)
         pull = np.abs(np.asarray(fitted.value) - score.value)
         known = known & (pull <= LARGEST_PULL * score.sigma)
-        score = Summary(
-            *(result(np.where(known, *pair)) for pair in zip(fitted, score, strict=True))
-        )
+        chosen = (np.where(known, *pair) for pair in zip(fitted, score, strict=True))
+        score = Summary(*map(result, chosen))
     found = np.where(known, "estimated", "none")
     return score, found if stack else str(found)
 
