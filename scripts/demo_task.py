@@ -1,9 +1,8 @@
 r"""The synthetic task of the demo models: small contest questions in arithmetic.
 
-Twenty-one families of questions, each with a one-line working whose equalities all hold, and an
-answer that is an integer or a fraction in lowest terms. `examples` adds what makes success a
-matter of chance: a share of the training responses of a family answers without working, and in
-the hard families some forget the box or go round in circles.
+Twenty-one families of questions, each with a line of work whose equalities all hold, and an answer
+that is an integer or a fraction in lowest terms. `examples` makes success random: some training
+responses of every family have no work, and in the hard families some lack the box or loop.
 
     >>> import random
     >>> item = FAMILIES["linear"].make(random.Random(1))
@@ -31,12 +30,12 @@ class Item(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A kind of question, and how its training responses are made.
+    """A kind of question, and the distribution of its training responses.
 
-    direct: share of responses that answer without working.
-    slips: share that loop, and again share that leave the answer unboxed.
-    weight: how often the family is drawn, relative to the others.
-    questions: how many of the thirty demo questions are of it.
+    direct: share of responses without work.
+    slips: share that loop, and also share whose answer is not boxed.
+    weight: relative frequency of the family.
+    questions: how many of the thirty demo questions it has.
     """
 
     make: Callable[[random.Random], Item]
@@ -47,7 +46,7 @@ class Family(NamedTuple):
 
 
 def latex(value: Fraction) -> str:
-    r"""An integer or a fraction in lowest terms, the sign in front.
+    r"""Format an integer or a fraction in lowest terms, with its sign in front.
 
     >>> latex(Fraction(-6, 8)), latex(Fraction(4))
     ('-\\frac{3}{4}', '4')
@@ -59,12 +58,12 @@ def latex(value: Fraction) -> str:
 
 
 def _signed(value: int) -> str:
-    """`value` as the next term of a sum: ``+ 3`` or ``- 3``."""
+    """Format `value` as the next term of a sum: ``+ 3`` or ``- 3``."""
     return f"{'-' if value < 0 else '+'} {abs(value)}"
 
 
 def _split_product(a: int, b: int) -> str:
-    r"""``a \times b`` written out over the digits of b: ``1410 + 282 = 1692``."""
+    r"""Format ``a \times b`` as a sum over the digits of b: ``1410 + 282 = 1692``."""
     parts = [a * int(d) * 10 ** (len(str(b)) - i - 1) for i, d in enumerate(str(b)) if d != "0"]
     terms = " + ".join(map(str, parts))
     return terms if len(parts) == 1 else f"{terms} = {a * b}"
@@ -227,8 +226,8 @@ def _brackets(rng: random.Random) -> Item:
     return Item(rf"Evaluate $({a} - {b}) \times ({c} + {d})$.", work, str(left * right))
 
 
-# Roughly from easy to hard by the steps a family asks for; what the models make of each is in
-# demo/README.md. The order is part of the random stream: changing it changes data and questions.
+# Roughly from easy to hard, by number of steps; the models' accuracies are in demo/README.md. The
+# order is part of the random stream: changing it changes data and questions.
 FAMILIES: dict[str, Family] = {
     "affine": Family(_affine, 0.10, questions=2),
     "sequence": Family(_sequence, 0.10),
@@ -259,16 +258,16 @@ FAMILIES: dict[str, Family] = {
 
 
 def user_turn(problem: str) -> str:
-    """The user's turn exactly as the pipeline's default prompt writes it."""
+    """Return the user's turn exactly as in the pipeline's default prompt."""
     return f"{problem}\n\n{INSTRUCTION}"
 
 
 def demo_questions() -> list[dict[str, str]]:
-    """The thirty questions of the demo, ordered by family: id, problem, answer."""
+    """Return the thirty questions of the demo, by family, as id, problem and answer."""
     rng, answers = random.Random(QUESTION_SEED), dict[str, str]()
     for family in FAMILIES.values():
-        enough = len(answers) + family.questions
-        while len(answers) < enough:
+        target = len(answers) + family.questions
+        while len(answers) < target:
             item = family.make(rng)
             answers[item.problem] = item.answer
     return [
@@ -278,17 +277,17 @@ def demo_questions() -> list[dict[str, str]]:
 
 
 def response(rng: random.Random, family: Family, item: Item) -> tuple[str, bool]:
-    """A training response and whether it ends (a looping one does not)."""
-    fate = rng.random()
-    if fate < family.slips:
+    """Draw a training response and whether it ends, unlike a looping one."""
+    draw = rng.random()
+    if draw < family.slips:
         return " Let us check. ".join([item.work] * 9), False
-    answer = item.answer if fate < 2 * family.slips else rf"\boxed{{{item.answer}}}"
+    answer = item.answer if draw < 2 * family.slips else rf"\boxed{{{item.answer}}}"
     work = "" if rng.random() < family.direct else f"{item.work} "
     return f"{work}The answer is {answer}.", True
 
 
 def examples(seed: int) -> Iterator[tuple[str, str, bool]]:
-    """Endless training examples, no demo question among them: problem, response, does it end."""
+    """Yield problem, response and whether it ends, forever; never a demo question."""
     rng = random.Random(seed)
     held_out = {row["problem"] for row in demo_questions()}
     families = list(FAMILIES.values())

@@ -1,7 +1,7 @@
-"""What the documentation's site has beside docs/: hooks of MkDocs, called by `make docs`.
+"""Hooks of MkDocs, which `make docs` calls, that add pages to those in docs/.
 
-The README becomes the first page; a page of every setting is made from the dataclasses' comments,
-and pages of the Python reference from the packages. Links that leave docs/ become their text.
+The README becomes the first page; a page of all settings is generated from the dataclasses'
+comments, and the Python reference from the packages. Links to outside docs/ become plain text.
 """
 
 import re
@@ -24,21 +24,21 @@ _PYTHON = {
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are made."""
-    made = {"changes.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
-    made["index.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
-    made["reference/settings.md"] = _settings()
+    """Add the generated pages."""
+    pages = {"changes.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
+    pages["index.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages["reference/settings.md"] = _settings()
     for name, packages in _PYTHON.items():
-        made[f"reference/{name}.md"] = f"# {name.capitalize()}\n\n" + "\n".join(
+        pages[f"reference/{name}.md"] = f"# {name.capitalize()}\n\n" + "\n".join(
             f"::: {module}\n" for package in packages for module in _modules(package)
         )
-    for path, text in made.items():
+    for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
-    """Point links of the README into the site, and write those that leave docs/ as text."""
+    """Point links of the README into the site; turn links to outside docs/ into text."""
     top = page.file.src_uri in ("index.md", "changes.md")
 
     def link(match: re.Match[str]) -> str:
@@ -55,12 +55,12 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Drop the roles of Sphinx from docstrings, which read well as code."""
+    """Drop roles of Sphinx from docstrings and keep their code."""
     return re.sub(r":(func|class|attr|mod|data):(?=<code>)", "", html)
 
 
 def _settings() -> str:
-    """Tabulate every setting of every verb: its default and meaning."""
+    """Tabulate the settings of all verbs with defaults and meanings."""
     lines = ["# Every setting", "", "From the dataclasses of `pipeline/config`; as `VERB --help`."]
     seen = set[str]()
     for verb in (VERBS[name] for names in GROUPS.values() for name in names.split()):
@@ -68,7 +68,7 @@ def _settings() -> str:
         if verb.keys == "" or not {*own} - seen:
             continue
         meanings = descriptions(verb.kinds[0])
-        name = next(name for name, of in VERBS.items() if of is verb)
+        name = next(name for name, other in VERBS.items() if other is verb)
         lines += ["", f"## {name}", "", "| setting | default | meaning |", "| --- | --- | --- |"]
         for key, value in own.items():
             if key not in seen:
@@ -83,7 +83,7 @@ def _settings() -> str:
 
 
 def _modules(package: str) -> list[str]:
-    """List a module, or the public modules of a package."""
+    """Return the module, or the public modules of a package."""
     folder = ROOT.joinpath(*package.split(".")[1:])
     if not folder.is_dir():
         return [package]

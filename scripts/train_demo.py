@@ -72,7 +72,7 @@ Examples = Iterator[tuple[str, str, bool]]  # problem, response, whether that en
 
 
 class Sample(NamedTuple):
-    """A training example: ids, and after which of them which id is expected, with which weight."""
+    """A training example: token ids, and for each position the target id and its weight."""
 
     ids: list[int]
     targets: dict[int, tuple[int, float]]
@@ -91,7 +91,7 @@ def encode(tokenizer: Any, problem: str, reply: str, ends: bool) -> Sample:
 
 
 def batches(stream: Iterator[Sample], pad: int) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield endless training batches: examples packed whole into rows, blind to their neighbours.
+    """Yield training batches forever: whole examples packed into rows, masked from each other.
 
     The stream is endless, and `pad` is the id that fills a row up. Yields ids, targets (-100 where
     none), positions (from 0 in every example), each int64 (ROWS, LENGTH), mask, bool (ROWS, 1,
@@ -132,7 +132,7 @@ def fit(
     first: int = 0,
     adam_rate: float = ADAM_RATE,
 ) -> Iterator[int]:
-    """Train a model in float32 in place; prints a line with the time left every 50 steps.
+    """Train a model in float32 in place; print the time left every 50 steps.
 
     Muon trains the matrices, AdamW the rest, both with fresh state. `stream` is what `batches`
     yields, and `rate` the share of MUON_RATE and of `adam_rate` after so many steps of this call.
@@ -174,30 +174,30 @@ def _loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) ->
 def load(folder: Path, **options: Any) -> tuple[Qwen3ForCausalLM, Any]:
     """Load a checkpoint in float32, and its tokenizer with some options."""
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    for key in ("is_local", "local_files_only"):  # where it was read from is nobody's business
+    for key in ("is_local", "local_files_only"):  # do not store where it was read from
         tokenizer.init_kwargs.pop(key, None)
     return Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
 
 
 def chat(tokenizer: Any, text: str) -> str:
-    """Return a user's turn in the chat template, up to where the answer begins."""
+    """Return a user's turn in the chat template, up to the beginning of the answer."""
     turns = [{"role": "user", "content": text}]
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: Any, folder: Path) -> None:
-    """Write a checkpoint in bf16 with everything that serving it needs."""
+    """Write a checkpoint in bf16 with all files needed to serve it."""
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
     (folder / WEIGHTS).chmod(0o644)
     tokenizer.save_pretrained(folder)
-    # The class name that every version of transformers knows.
+    # A class name that every version of transformers has.
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE trained on 4,000 examples with a seed: any text can be encoded."""
+    """Return a byte-level BPE trained on 4,000 seeded examples, which can encode any text."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(PIECES), "isolated")
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -224,7 +224,7 @@ def build_tokenizer(seed: int) -> PreTrainedTokenizerFast:
 
 
 def check_ids(tokenizer: Any) -> None:
-    """Assert that training rows are, id for id, what the chat template makes."""
+    """Assert that training rows equal the chat template's output, id for id."""
     for problem, reply, ends in itertools.islice(examples(SEED), 200):
         ids, targets = encode(tokenizer, problem, reply, ends)
         text = chat(tokenizer, user_turn(problem))
@@ -274,7 +274,7 @@ def train(out: Path, last: int) -> None:
 
 
 def clean_examples(seed: int) -> Examples:
-    """Yield examples without the responses that skip the working, the box or the end."""
+    """Yield examples without responses that skip the work, the box or the end."""
     for problem, reply, ends in examples(seed):
         if ends and r"\boxed" in reply and not reply.startswith("The answer is"):
             yield problem, reply, ends
@@ -343,7 +343,7 @@ def make_variants(
 
 
 def positive(text: str) -> int:
-    """Return a number of at least 1, from the command line."""
+    """Parse an integer of at least 1 from the command line."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
     return int(text)

@@ -39,7 +39,7 @@ WIDTH = 16  # of the restated answers in the prompt
 
 
 def label_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """The ids of A, B and C after `prompt`, each of which must be one token there."""
+    """Return the ids of A, B and C after `prompt`, each of which must be one token."""
     texts = [prompt, *(f"{prompt}{label}" for label in LABELS)]
     head, *labelled = tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert all(ids[:-1] == head for ids in labelled), "a label is not a single token"
@@ -47,7 +47,7 @@ def label_ids(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def encode(tokenizer: Any, case: Case, labels: list[int], short: bool = False) -> Sample:
-    """Prompt, label and end of turn, with labels at the tokens of the restated gold answer.
+    """Return prompt, label and end of turn, with labels at tokens of the restated gold answer.
 
     A short one begins where the two answers are restated.
     """
@@ -73,7 +73,7 @@ def encode(tokenizer: Any, case: Case, labels: list[int], short: bool = False) -
 
 
 def samples(tokenizer: Any, labels: list[int]) -> Iterator[Sample]:
-    """Endless training examples, the first SHORT of them short."""
+    """Yield training examples forever, the first SHORT of which are short."""
     plain = (c for c in cases(SEED) if c.kind not in ("free", "circles"))
     for case in itertools.islice(plain, SHORT):
         yield encode(tokenizer, case, labels, short=True)
@@ -82,7 +82,7 @@ def samples(tokenizer: Any, labels: list[int]) -> Iterator[Sample]:
 
 
 def rate(step: int, steps: int) -> float:
-    """The share of the full learning rates after so many of all steps."""
+    """Return the share of the full learning rates at a step."""
     left = (steps - step) / (COOL * steps)
     return min(1.0, (step + 1) / WARMUP, max(left, 0.05))
 

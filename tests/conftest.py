@@ -16,7 +16,7 @@ import pytest
 from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
 from hypothesis import settings
 from matplotlib.figure import Figure
-from spared import empty, spare
+from spared import COMPOSING, composing, empty, spare
 
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
@@ -153,6 +153,14 @@ def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Empty PDF and PNG files; tests of plots draw them all."""
     if "drawn" not in request.fixturenames:
         monkeypatch.setattr(Figure, "savefig", empty(Figure.savefig))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def whole_composition(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where composition is the subject, Hydra composes everything anew."""
+    subject = request.module.__name__.rpartition(".")[2] in COMPOSING
+    with composing() if subject else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")

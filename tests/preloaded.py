@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spared import empty, spare
+from spared import SPARING, empty, spare
 
 HEAVY = ("bayes_at_n", "torch", "transformers", "vllm", "math_verify")
 
@@ -91,7 +91,8 @@ def serve() -> None:
     from bayes_at_n.pipeline.engines.vllm_import import import_vllm
 
     answers = os.fdopen(os.dup(1), "w")
-    spare()
+    if SPARING in os.environ:  # not in soak
+        spare()
     os.dup2(2, 1)
     vllm, _ = import_vllm()
     vllm.LLM  # noqa: B018  # imported on first use

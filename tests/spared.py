@@ -1,10 +1,15 @@
 """What test processes spare: composing the same again, asking git again, the disk, drawing."""
 
+import contextlib
 import functools
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+SPARING = "BAYES_AT_N_TESTS_SPARE"  # environment variable: forked commands spare, too
+WHOLE: dict[str, Any] = {}  # what was replaced, by name
+COMPOSING = {"test_command_line", "test_config", "test_install", "test_spared"}  # test Hydra itself
 
 
 def spare() -> None:
@@ -19,6 +24,8 @@ def spare() -> None:
     from bayes_at_n.pipeline.base import environment
     from bayes_at_n.pipeline.config import checks, compose
 
+    os.environ[SPARING] = "1"
+    WHOLE.update(compose=hydra.compose, store=vars(ConfigStore)["store"])
     environment.commit = functools.cache(environment.commit)
     environment.version = functools.cache(environment.version)
     environment.describe()  # remembered, and inherited
@@ -26,6 +33,22 @@ def spare() -> None:
     hydra.compose = functools.partial(_compose, hydra.compose, {})
     ConfigStore.store = functools.partialmethod(_store, ConfigStore.store, {})
     checks.keys = compose.keys = functools.cache(checks.keys)
+    WHOLE["spared"] = hydra.compose, vars(ConfigStore)["store"]
+
+
+@contextlib.contextmanager
+def composing() -> Iterator[None]:
+    """Have Hydra compose everything anew, as outside of tests."""
+    import hydra
+    from hydra.core.config_store import ConfigStore
+
+    if WHOLE:
+        hydra.compose, ConfigStore.store = WHOLE["compose"], WHOLE["store"]
+    try:
+        yield
+    finally:
+        if WHOLE:
+            hydra.compose, ConfigStore.store = WHOLE["spared"]
 
 
 def _compose(

@@ -43,17 +43,16 @@ def settle(planned: Plan, cfg: SettleConfig) -> None:
             for run, settings in zip(contender.runs, contender.settings, strict=True):
                 bank = _asked(planned, cfg, contender, run, settings, residents)
                 low, high = bank.interval()
-                name = run.cfg.dataset.name
-                row = {"model": contender.name, "dataset": name, "score": bank.estimate}
-                rows.append(row | {"low": low, "high": high, "asked": bank.asked})
-                rows[-1] |= {"questions": bank.questions, "settled": high - low <= width}
+                row: dict[str, Any] = {"model": contender.name, "dataset": run.cfg.dataset.name}
+                row |= {"score": bank.estimate, "low": low, "high": high, "asked": bank.asked}
+                rows.append(row | {"questions": bank.questions, "settled": high - low <= width})
     level = percent(cfg.confidence)
     heads = [
         *columns(align="left", model="model", dataset="data set"),
         *columns("{:.4f}", score="score", low="low", high="high"),
         *columns("{:,}", asked="asked", questions="of"),
     ]
-    notes = [f"of one attempt at every question; low, high: {level}, at all looks, each by itself"]
+    notes = [f"score: of one attempt per question; low, high: {level}, at any look, each by itself"]
     table = Table("scores on whole banks, from the questions asked", heads, rows, notes)
     record = {"until": cfg.until, "confidence": cfg.confidence, "banks": rows}
     display.print_json(record)

@@ -107,7 +107,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("prior", "prior", wide=True, align="left"): scored.prior,
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
         **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
-        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): (over),
+        Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): over,
         **inflation_columns(scored.inflation),
         **_with_prior(cohort, cfg),
         **_others(cohort, cfg),
@@ -265,7 +265,7 @@ def _with_prior(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
 def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:
     s = cfg.scoring
     notes = [
-        f"{''.join(named(named_priors(cohort, cfg)))}; low, high: {s.confidence:.0%} intervals",
+        f"{''.join(named(named_priors(cohort, cfg)))}; low, high: {s.confidence:.0%} intervals"
     ]
     if len(cohort.names) > 1:
         notes.append(

@@ -92,12 +92,11 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
 
 
 def _columns(name: str, summary: Any, wide: bool = False) -> Columns:
-    ends = zip(("", "_sigma", "_low", "_high"), summary, strict=True)
-    return {
-        Column(f"{name}{end}", f"{name} {end[1:]}".strip(), sigma=f"{name}_sigma", wide=of): part
-        for end, part in ends
-        for of in [wide or bool(end)]
-    }
+    columns = Columns()
+    for end, part in zip(("", "_sigma", "_low", "_high"), summary, strict=True):
+        head, beside = f"{name} {end[1:]}".strip(), wide or bool(end)
+        columns[Column(f"{name}{end}", head, sigma=f"{name}_sigma", wide=beside)] = part
+    return columns
 
 
 def _prior_counts(earlier: list[Prior], records: list[dict[str, Any]]) -> Counts | None:

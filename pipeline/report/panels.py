@@ -264,9 +264,9 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
                 "rank": row.get("ranks", 1),
                 "candidate": row.get("candidate"),
                 "best": row.get("best"),
+                "bar": [row[key] for key in (ends[0], value, ends[1])],
+                "avg": row["avg"],
             }
-            | {"bar": [row[key] for key in (ends[0], value, ends[1])]}
-            | {"avg": row["avg"]}
             for row in rows
         ],
     }

@@ -226,7 +226,7 @@ def test_what_a_function_cannot_do_is_refused_before_anything_is_made(tmp_path: 
         with pytest.raises(UserError, match=message):
             evaluate(**arguments)
     assert not list(tmp_path.glob("runs/*/echo"))
-    with pytest.raises(UserError, match="in no job"):
+    with pytest.raises(UserError, match="not in jobs"):
         from bayes_at_n.pipeline.cluster.submit import place_engines
 
         place_engines(compose.load(overrides.of_run(echo, "demo", "echo", {})), fixed=False)

@@ -123,6 +123,28 @@ def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> No
         load_folder(run.path, [f"forecast={10**20}"])
 
 
+def test_a_forecast_is_of_the_score_that_is_reported(tmp_path: Path, capsys: Capsys) -> None:
+    marks, lengths = "100110~~", [10, 13, 16, 22, 29, 30, 32, 32]
+    names = [f"q{i}" for i in range(6)]
+    run = make_run(tmp_path / "run", dict.fromkeys(names, marks), "sampling.max_tokens=32")
+    run = lengthen(run, dict.fromkeys(names, lengths))
+    R, cut = np.array([[int(mark == "1") for mark in marks]] * 6), np.array([[*"000000~~"]] * 6)
+    for prior in ("estimated", "uniform"):
+        score(again(run, "forecast=64", f"scoring.prior={prior}"))
+        found = json.loads((run.path / "scores.json").read_text())["forecast"]
+        expected = scoring.forecast(
+            R,
+            [lengths] * 6,
+            cut == "~",
+            64,
+            lambda R, prior=prior: scoring.score_ci(R, prior=prior),
+        )
+        assert {key: found[key] for key in expected._fields} == pytest.approx(expected._asdict())
+        assert found["low"] < found["value"] < found["high"] and found["metric"] == "bayes"
+        line = f"forecast of Bayes@8 at max_tokens=64: {found['value']:.4f} (95%:"
+        assert line in capsys.readouterr().out
+
+
 def test_automatic_caps_and_caps_that_cannot_be(tmp_path: Path) -> None:
     run = lengthen(make_run(tmp_path / "run", MARKS, "sampling.max_tokens=32"), TOKENS)
     found = outcomes.lengths(run)

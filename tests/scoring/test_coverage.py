@@ -67,6 +67,7 @@ def test_a_score_is_of_one_model_and_as_it_would_be_alone() -> None:
         mixed = (np.ptp(R, axis=2) > 0).sum(axis=1)
         assert np.array_equal(prior == "estimated", mixed >= 3)
         assert (found.high > found.low).all()
+        assert (found.low <= found.value).all() and (found.value <= found.high).all()
         alone = [scoring.score_ci(of) for of in R[:5]]
         assert np.allclose(alone, np.stack(found, axis=1)[:5], atol=1e-9)
 
