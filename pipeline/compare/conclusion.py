@@ -68,7 +68,8 @@ and is the best with pooled probability .97, .97 on others of their kind']
         if several:
             apart = f"{joined(self.candidates, _NAMED)} cannot be told apart from the best"
             parts = [f"{apart} of {all_of} on {of} ({percent(self.confidence)})"]
-            parts.append(f"{first} leads and is {chance}")
+            lead = "leads and is" if self.trials is not None else "is"  # never: equal averages
+            parts.append(f"{first} {lead} {chance}")
         elif self.settled:
             parts = [f"settled: {first} is the best of {all_of} on {of}"]
             if others:
@@ -99,7 +100,8 @@ and is the best with pooled probability .97, .97 on others of their kind']
         pair = f"{self.candidates[0]} from {self.candidates[1]}"
         if self.trials is None or self.fewest is None:
             return [f"no number of trials is known to tell {pair}"]
-        most = "; perhaps no number is enough" if self.most is None else f" to {_about(self.most)}"
+        never = "; perhaps more than is practical"
+        most = never if self.most is None else f" to {_about(self.most)}"
         return [
             f"telling {pair}, if they differ as much as here, takes about {_about(self.trials)}"
             f" trials a question with a power of .9 ({'at least ' * (self.most is None)}"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.console import joined, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member, priors
 from bayes_at_n.pipeline.compare.leaderboard import Columns
@@ -185,10 +185,15 @@ def _compared(member: Member) -> Scored:
 def _alike(cohort: Cohort, attempts: list[Scored]) -> list[Scored]:
     """Keep the signals that all runs have: `invalid` must mean the same for all of them."""
     shared = set.intersection(*(set(one.signals) for one in attempts))
+    by_lackers = dict[str, list[str]]()
     for name in sorted({name for one in attempts for name in one.signals} - shared):
         pairs = zip(cohort.names, attempts, strict=True)
-        owners = ", ".join(model for model, one in pairs if name in one.signals)
-        warn(f"{cohort.dataset}: {name} is not used, only {owners} of all runs have it")
+        lackers = joined(model for model, one in pairs if name not in one.signals)
+        by_lackers.setdefault(lackers, []).append(name)
+    for lackers, names in by_lackers.items():
+        remedy = ": run `verify`" * ("C" in names)
+        unused = f"rubrics do not use {joined(names)}, missing for {lackers}{remedy}"
+        warn(f"{cohort.dataset}: {unused}")
     return [
         one._replace(signals={name: v for name, v in one.signals.items() if name in shared})
         for one in attempts
