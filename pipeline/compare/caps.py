@@ -53,10 +53,12 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     caps = sorted({n for name in known for n in of_run.chosen(runs[name], requested, known[name])})
     rows, z = _rows(cohort, known, caps, cfg)
     s = cfg.scoring
-    rank = (
+    notes = [
+        *of_run.what(s),
         f"rank: ranks that a model may have within a max_tokens, {s.confidence:.0%} for all models"
-    )
-    notes = [*of_run.what(s), f"{rank} at once", *left_out]
+        " at once",
+        *left_out,
+    ]
     for name in known:
         notes += of_run.notes(name, known[name], caps)
     cap, *others = (replace(c, wide=c.key == "sigma") for c in of_run.COLUMNS)
