@@ -33,7 +33,7 @@ _SWAPS = (
 def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     """Tabulate `caps`, a row for each limit and model, and of several models `swaps`.
 
-    Nothing without runs. Models whose attempts do not all say their tokens are left out and named.
+    Nothing without runs. Models with attempts that lack token counts are left out and named.
     """
     known, lacking, left_out = dict[str, Lengths](), list[str](), list[str]()
     for member, codes in zip(cohort.members, cohort.outcomes, strict=False):
@@ -44,8 +44,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         except UserError:
             lacking.append(member.name)
     if lacking and cfg.scoring.caps:
-        why = "for not all of their attempts say their tokens"
-        left_out.append(f"left out, {why}: {', '.join(lacking)}")
+        left_out.append(f"left out, as some attempts have no token counts: {', '.join(lacking)}")
         warn(f"{cohort.dataset}: scores by max_tokens: {left_out[0]}")
     if not known:
         return {}
