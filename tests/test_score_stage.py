@@ -338,7 +338,7 @@ def test_a_row_twice_counts_once(tmp_path: Path) -> None:
     assert after["uniform_prior"] == before["uniform_prior"] and after["attempts"] == 12
 
 
-def test_costs_come_from_attempts_and_sessions(tmp_path: Path) -> None:
+def test_costs_come_from_attempts_and_sessions(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", MARKS)
     cost = scored(run)["cost"]
     assert cost["completion_tokens"] == 60 and cost["prompt_tokens"] == 36
@@ -351,7 +351,9 @@ def test_costs_come_from_attempts_and_sessions(tmp_path: Path) -> None:
     (run.path / "sessions" / "torn.json").write_text('{"wall_s": 1')
     cost = scored(run)["cost"]
     assert (cost["sessions"], cost["wall_s"], cost["gpu_hours"]) == (2, 6.0, 1.0)
-    assert cost["tokens_per_s"] == 10.0
+    assert cost["tokens_per_s"] == 10.0 and "\n60 tokens sampled" in capsys.readouterr().out
+    scored(run, "sampling.trials=1")  # of four: these took less than the sessions did
+    assert " of 60 tokens sampled in 6 s, 10 tokens/s" in capsys.readouterr().out
 
 
 def test_a_price_is_shown_where_one_is_set(tmp_path: Path, capsys: Capsys) -> None:

@@ -98,7 +98,7 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
     for name, requires in policy.datasets.items():
         found = cohorts.get(name)
         if found is None or len(found.names) != 2:
-            there = f"{joined(found.names)} are there" if found else "no runs of it are named"
+            there = f"found {joined(found.names)}" if found else "no runs of it are named"
             raise UserError(
                 f"gate={cfg.gate.policy}: datasets.{name}: {there}; name two, model=BASE,NEW"
             )

@@ -84,8 +84,12 @@ def sentence(basis: Basis, goal: "Goal") -> str:
     if basis.pair and basis.of_pair:
         a, b = (goal.names[k] for k in basis.pair)
         text += f", those of {a} - {b} {basis.of_pair.value:.2f} times"
+    if np.isinf(most.high):
+        text = "one trial per question does not show whether trials share luck"
     if basis.sound and basis.seeds == "unknown":
         return f"{text}; seeds are unknown: independence of {goal.cfg.independent} is assumed"
+    if basis.sound and np.isinf(most.high):
+        return text
     if basis.sound:
         return f"{text}: no sign of shared luck"
     why = (

@@ -96,11 +96,11 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Go
     requested = until(cfg.until)
     least = 1 if requested.kind == "width" else 2
     if len(names) < least:
-        raise UserError(
-            f"until={cfg.until}: is between models; name two or more, such as model=a,b"
-        )
+        raise UserError(f"until={cfg.until}: needs two or more models, and here is {len(names)}")
     if requested.kind == "top" and requested.k >= len(names):
-        raise UserError(f"until={cfg.until}: of {len(names)} models; name fewer, or more models")
+        raise UserError(
+            f"until={cfg.until}: needs more than {requested.k} models, and here are {len(names)}"
+        )
     if requested.kind == "above" and requested.model not in names:
         raise UserError(f"until={cfg.until}: no such model; there are {', '.join(names)}")
     return Goal(cfg, list(names), trials, cfg.block or block)

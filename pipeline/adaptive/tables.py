@@ -52,7 +52,7 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
     level = percent(goal.cfg.confidence)
     columns = {
         Column("model", "model", align="left"): [goal.names[k] for k in ranked],
-        Column("group", "group", short="#"): [
+        Column("group", "group", short="#", wide=goal.until.kind != "order"): [
             number for number, group in enumerate(look.groups, 1) for _ in group
         ],
         Column("mean", "mean of rounds", format="{:.3f}", short="mean"): look.mean[ranked],
@@ -63,9 +63,10 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
         Column("saved", "saved", format="{:.0%}"): 1 - state.spent[ranked] / goal.trials,
         Column("state", "outcome", align="left"): [_standing(state, goal, k) for k in ranked],
     }
+    alike = "; those of a group (#) are not told apart" * (goal.until.kind == "order")
     notes = [
-        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}; those of a group (#) are not told apart",
-        f"saved: of {goal.trials} trials a question",
+        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}{alike}",
+        f"saved: of {plural(goal.trials, 'trial')} per question",
     ]
     if known is not None:
         of = [bayes_ci(known.codes[k, :, : state.spent[k]]) for k in ranked]

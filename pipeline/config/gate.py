@@ -73,13 +73,15 @@ def load(path: str) -> Policy:
     key = ""
     try:
         values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or not isinstance(values.get("datasets"), dict):
+        named = values.get("datasets") if isinstance(values, dict) else None
+        if not isinstance(named, dict) or not named:
             raise UserError("datasets: write datasets: {NAME: {no_worse: 1}}")
         policy = validated(Policy, {str(name): value for name, value in values.items()})
         for name, value in policy.datasets.items():
-            key = f"datasets.{name}."
+            key = f"datasets.{name}"
             if not isinstance(value, dict):
-                raise UserError(f"{value}: write {{no_worse: POINTS}}")
+                raise UserError(f"={value}: write {{no_worse: POINTS}} or {{better: POINTS}}")
+            key += "."
             policy.datasets[name] = validated(Requirement, {str(k): v for k, v in value.items()})
     except (OSError, ValueError, yaml.YAMLError, UserError) as error:
         raise UserError(f"gate={path}: {key}{one_line(error)}") from error

@@ -116,6 +116,10 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
     """Forecast the score at `scoring.forecast`. Raises UserError: the attempts tell it."""
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if cap <= lengths.known:
+        most = run.cfg.sampling.max_tokens
+        if cap > most:  # every attempt ended by itself
+            why = f"no attempt was cut off at max_tokens={most}: more would change nothing"
+            raise UserError(f"forecast={cap}: {why}")
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
     # Questions whose limit is the context stay as they are.
     limit = np.where(lengths.limits < run.cfg.sampling.max_tokens, lengths.limits, cap)

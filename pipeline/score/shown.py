@@ -56,7 +56,11 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
         took = f" in {duration(cost['wall_s'])}" if cost["wall_s"] else ""  # no import says
         rate = f", {si(cost['tokens_per_s'])} tokens/s" if cost["tokens_per_s"] else ""
         paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
-        results.print(f"{si(sampled)} tokens sampled{took}{rate}{paid}")
+        whole = cost["wall_s"] * (
+            cost["tokens_per_s"] or 0
+        )  # also of trials that do not count here
+        of = f" of {si(whole)}" if whole > 1.1 * sampled else ""
+        results.print(f"{si(sampled)}{of} tokens sampled{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 

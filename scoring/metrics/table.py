@@ -200,7 +200,7 @@ def _estimated() -> Metric:
 # A key has small letters, digits, - and _, and ends with @ or ^ if the family has a k. Labels say
 # {trials} where the number of trials is part of them.
 FAMILIES: dict[str, Callable[..., Metric]] = {
-    "bayes": _bayes,  # see `parse`
+    "bayes": lambda: _bayes(),  # see `parse`
     "bayes-uniform": lambda: _bayes("Bayes@{trials} (uniform prior)"),
     "avg": lambda: of_count("avg@{trials}", 1, lambda R: avg(R)[0], Fraction, avg_ci),
     "pass@": lambda k: _pass(f"Pass@{k}", k),
@@ -258,7 +258,9 @@ def parse(text: str, prior: str = "uniform") -> Metric:
         if family == "bayes" and prior == "estimated":
             metric = _estimated()
     except TypeError:
-        raise ValueError(f"{text}: {family}{count} takes other arguments") from None
+        parts = inspect.signature(FAMILIES[family]).parameters
+        takes = ":".join([family + count, *(name.upper() for name in parts if name != "k")])
+        raise ValueError(f"{text}: write {takes}") from None
     except ValueError as error:
         raise ValueError(f"{text}: {error}") from None
     short = [f"{argument:.12g}" for argument in arguments]

@@ -60,6 +60,9 @@ def test_every_target_in_words_and_files(tmp_path: Path, capsys: Capsys, undrawn
     found = told(capsys, f"replay={place}", "until=order")
     assert found["order"] == [["a"], ["b"], ["c"]] and found["best"] == "a"
     assert told(capsys, f"replay={place}", "until=top:2")["order"] == [["a", "b"], ["c"]]
+    for until, grouped in (("order", True), ("top:2", False), ("best", False)):
+        assert main.main(["settle", f"replay={place}", f"until={until}"]) == 0
+        assert ("(#)" in capsys.readouterr().out) == grouped  # else models in or out share a group
     assert told(capsys, f"replay={place}", "until=above:b")["order"] == [["a"], ["b"], ["c"]]
     wide = told(capsys, f"replay={place}", "until=width:0.3")
     assert wide["settled"] and all(m["high"] - m["low"] <= 0.3 for m in wide["models"])
@@ -125,13 +128,19 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
         assert "interval of a minus b by" in basis["next_attempts"]["sentence"]
 
 
+def test_one_trial_does_not_show_luck(tmp_path: Path, capsys: Capsys) -> None:
+    assert main.main(["settle", f"replay={folders(tmp_path, coins(0.9, 0.6)[:, :, :1])}"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "one trial per question does not show whether" in shown and "inf" not in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["until=first"], "until=first"),
         (["until=top:0"], "top:0"),
         (["until=width:2"], "width:2"),
-        (["model=demo,qwen3-4b", "until=top:2"], "of 2 models"),
+        (["model=demo,qwen3-4b", "until=top:2"], "more than 2 models"),
         (["model=demo,qwen3-4b", "until=above:x"], "no such model"),
         (["model=demo"], "two or more"),
         (["model=demo,demo"], "tag="),

@@ -116,6 +116,9 @@ def test_a_forecast_and_when_there_is_none(tmp_path: Path, capsys: Capsys) -> No
     with pytest.raises(UserError, match="use caps=32"):
         score(again(run, "forecast=32"))
     assert not capsys.readouterr().out  # refused before anything is shown
+    whole = lengthen(run, TOKENS, finish_reason="stop")
+    with pytest.raises(UserError, match="no attempt was cut off at max_tokens=32"):
+        score(again(whole, "forecast=64"))
     with pytest.raises(UserError, match=r"scoring.forecast="):
         load_folder(run.path, [f"forecast={10**20}"])
 

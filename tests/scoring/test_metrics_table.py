@@ -133,8 +133,11 @@ def test_tailpass_is_that_of_the_authors_library() -> None:
         if k <= 6:
             empirical = parse(f"tailpass-empirical@{k}:{t}")
             close(empirical.estimate(R), theirs.tailpass_empirical(R, k)[t - 1])
-    for wrong in ("tailpass@4:5", "tailpass@4:0", "tailpass-empirical@4:1.5", "tailpass@4"):
+    for wrong in ("tailpass@4:5", "tailpass@4:0", "tailpass-empirical@4:1.5"):
         with pytest.raises(ValueError, match=wrong):
+            parse(wrong)
+    for wrong, right in (("tailpass@4", "tailpass@4:T"), ("bayes:1", "bayes"), ("avg:1:2", "avg")):
+        with pytest.raises(ValueError, match=f"^{wrong}: write {right}$"):
             parse(wrong)
 
 
@@ -229,7 +232,7 @@ def test_names_are_read_generously_and_written_one_way() -> None:
         ("pass@0", "at least 1"),
         ("pass@-1", "no such metric"),
         ("pass@2000000", "at most"),
-        ("pass@8:0.5", "other arguments"),
+        ("pass@8:0.5", "write pass@8"),
         ("g-pass@8:2", "from 0 to 1"),
         ("g-pass@8:nan", "from 0 to 1"),
         ("g-pass@8:x", "x"),
