@@ -54,7 +54,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     s = cfg.scoring
     notes = [
         *of_run.what(s),
-        f"rank: ranks that a model may have, {s.confidence:.0%} for all models of a max_tokens",
+        f"rank: ranks a model may have, {s.confidence:.0%} for all models of a max_tokens at once",
         *left_out,
     ]
     for name in known:
