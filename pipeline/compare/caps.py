@@ -33,7 +33,7 @@ _SWAPS = (
 def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     """Tabulate `caps`, a row for each limit and model, and of several models `swaps`.
 
-    Nothing without runs. Models whose attempts do not all say their tokens are left out and named.
+    Nothing without runs. Models with attempts that lack token counts are left out and named.
     """
     known, lacking, left_out = dict[str, Lengths](), list[str](), list[str]()
     for member, codes in zip(cohort.members, cohort.outcomes, strict=False):
@@ -44,8 +44,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         except UserError:
             lacking.append(member.name)
     if lacking and cfg.scoring.caps:
-        why = "for not all of their attempts say their tokens"
-        left_out.append(f"left out, {why}: {', '.join(lacking)}")
+        left_out.append(f"left out, as some attempts have no token counts: {', '.join(lacking)}")
         warn(f"{cohort.dataset}: scores by max_tokens: {left_out[0]}")
     if not known:
         return {}
@@ -53,10 +52,11 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     caps = sorted({n for name in known for n in of_run.chosen(runs[name], requested, known[name])})
     rows, z = _rows(cohort, known, caps, cfg)
     s = cfg.scoring
-    rank = (
-        f"rank: ranks that a model may have within a max_tokens, {s.confidence:.0%} for all models"
-    )
-    notes = [*of_run.what(s), f"{rank} at once", *left_out]
+    notes = [
+        *of_run.what(s),
+        f"rank: ranks a model may have, {s.confidence:.0%} for all models of a max_tokens at once",
+        *left_out,
+    ]
     for name in known:
         notes += of_run.notes(name, known[name], caps)
     cap, *others = (replace(c, wide=c.key == "sigma") for c in of_run.COLUMNS)

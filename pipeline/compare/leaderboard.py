@@ -357,7 +357,7 @@ def _usage(cohort: Cohort) -> Columns:
     columns: dict[Column, Any] = {
         tokens_head: of_attempt,
         Column("tokens", "tokens", None, "{:,.0f}", wide=True): sums,
-        Column("generated", "attempts that say their tokens", wide=True): numbers,
+        Column("generated", "attempts with token counts", wide=True): numbers,
         Column("gpu_hours", "GPU-hours", None, "{:.2f}", wide=True): gpu_hours,
     }
     return columns | ({_PRICE: prices} if set(prices) != {None} else {})
