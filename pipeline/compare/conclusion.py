@@ -140,7 +140,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan = [np.inf] * 3
-    if len(stay) > 1:
+    if len(stay) > 1 and matrix.count(axis=2).max() > 1:  # one trial shows not what they vary by
         level = float(scipy.special.ndtr(whole.limit))
         first, second = matrix[stay[:2]]
         plan = [*scoring.trials_to_separate(first, second, confidence=level)]

@@ -46,6 +46,8 @@ def neighbours(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     limit = together(cohort, scored.avg, cfg.scoring.confidence).limit
     level = float(scipy.special.ndtr(limit))
     plan = scoring.trials_to_separate(matrix[upper], matrix[lower], confidence=level)
+    if matrix.count(axis=2).max() == 1:  # one trial does not show what trials vary by
+        plan = plan._replace(**{key: np.full(len(upper), np.nan) for key in plan._fields})
     luck = scoring.inflation(matrix[upper], matrix[lower], confidence=cfg.scoring.confidence)
     ended, of_ended = finished(cohort)
     # Kitagawa (1955): what is left of the gap if both answered what they finish equally well.

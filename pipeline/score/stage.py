@@ -144,7 +144,7 @@ def _scores(
         "dataset": run.cfg.dataset.name,
         "questions": len(graded.question_ids),
         "clusters": len({*drawn}),
-        "trials": graded.codes.shape[1],
+        "trials": int((graded.codes != PENDING).sum(axis=1).max()),
         "attempts": int((graded.codes != PENDING).sum()),
         "confidence": level,
         "headline": headline(matrix, run.cfg.scoring),

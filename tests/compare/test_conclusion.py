@@ -109,6 +109,10 @@ def test_sentences_claim_what_the_numbers_say() -> None:
     assert "a is ahead of b on these 20 questions, the best with pooled" in sentence(found)
     assert "not settled" in found.sentence() and "`settle`" in found.sentence()
 
+    # Of single trials nobody knows what more of them would show.
+    single = conclude(drawn(rng, np.array([[0.6], [0.5]]) * np.ones(20), 1), CFG)
+    assert single.trials is None and len(single.candidates) == 2
+
     # All equal: nothing is claimed, and no number of trials would help.
     same = from_arrays("d", [*"abcdefgh"], ["p", "q"], np.ones((8, 2, 3), int))
     found = conclude(same, CFG)
