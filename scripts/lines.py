@@ -25,7 +25,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/base": 1_179,
     "pipeline/cli": 951,
     "pipeline/cluster": 535,
-    "pipeline/compare": 2_785,
+    "pipeline/compare": 2_787,
     "pipeline/config": 2_281,
     "pipeline/display": 756,
     "pipeline/engines": 3_006,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 8_119,
     "scripts": 1_204,
     "slurm": 137,
-    "tests": 41_185,
+    "tests": 41_189,
     "verifiers": 5_176,
-    "product": 55_552,
+    "product": 55_554,
 }
 
 
