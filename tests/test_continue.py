@@ -138,7 +138,7 @@ def test_a_raised_cap_continues_what_was_cut_through_a_kill(
     masked = {key for key, code in zip(keys, codes.ravel(), strict=True) if code < 0}
     assert masked == longer and (codes[codes >= 0] == old[codes >= 0]).all()
     counts = Counts(run)
-    counts.look()
+    counts.refresh()
     found = progress_of("run", counts, [])
     assert found.pending == len(cut - longer)
     assert f"continues {len(cut - longer)} truncated" in found.continues

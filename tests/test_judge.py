@@ -129,7 +129,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     }
     assert score(Counts(run)) is None  # nothing read yet
     counts = Counts(run)
-    counts.look()
+    counts.refresh()
     assert score(counts) is not None and (counts.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
     index = attempts.index(run, ids, texts=True).table
@@ -159,7 +159,7 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
             refused()
     counts = Counts(run)
-    counts.look()
+    counts.refresh()
     assert score(counts) is None
     stage.verify(run)
     before = table(folder, "verdicts")
