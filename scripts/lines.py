@@ -37,7 +37,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_403,
     "pipeline/report": 2_889,
     "pipeline/rubrics": 875,
-    "pipeline/score": 934,
+    "pipeline/score": 945,
     "pipeline/status": 782,
     "pipeline/store": 2_202,
     "pipeline/training": 3_166,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 41_189,
     "verifiers": 5_176,
-    "product": 55_554,
+    "product": 55_565,
 }
 
 

@@ -99,7 +99,7 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
 
     None, and a warning, where the prior run lacks what the rubric asks, or the same labels.
     """
-    run = prior.run
+    run, name = prior.run, str(record["name"])
     try:
         if record.get("imported"):
             there = categories.current(run, imported=True).values()
@@ -111,14 +111,15 @@ def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
         else:
             attempts = categories.scored(run)
             if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
-                raise UserError("only one of the two runs has verdicts, so that `invalid` differs")
+                name = "all rubrics"
+                raise UserError("only one of the two runs has verdicts; run `verify` on the other")
             parts = ("name", "description", "order", "categories")
             rubrics = {record["name"]: rubric_of.parse({key: record[key] for key in parts})}
             limits = record["thresholds"]["values"]
             made, _ = categories.assigned(attempts, rubrics, limits, named=True)
             table, category = attempts.keys, made[record["name"]]
     except (UserError, ValueError) as error:
-        warn(f"prior={run.path}: {record['name']}: no prior: {error}")
+        warn(f"prior={run.path}: {name}: no prior: {error}")
         return None
     codes = rowkeys.placed(table, rowkeys.question_ids(run), category, prior.codes.shape, -1)
     return prior.counts(codes, len(record["categories"]))

@@ -7,7 +7,16 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import mode, note, note_alone, plural, results, warn
+from bayes_at_n.pipeline.base.console import (
+    mode,
+    note,
+    note_alone,
+    plural,
+    results,
+    substep,
+    warn,
+    warnings_once,
+)
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
@@ -173,7 +182,8 @@ def _scores(
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
             warn(line)
-        of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
+        with substep(), warnings_once():  # one warning for all of them
+            of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
     if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
