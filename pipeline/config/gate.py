@@ -70,6 +70,8 @@ def load(path: str) -> Policy:
 
     Raises UserError: one line with the file, the key and what it must be.
     """
+    if not Path(path).expanduser().is_file():
+        raise UserError(f"gate={path}: no such file; docs/compare.md shows a policy")
     key = ""
     try:
         values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))

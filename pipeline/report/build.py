@@ -23,6 +23,7 @@ from markupsafe import Markup
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, duration, note, plural, results
+from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
@@ -211,7 +212,7 @@ def _page(
         title=cfg.report.title,
         names=[cohort.dataset for cohort in cohorts],
         summary=summary(cohorts),
-        footer=time.strftime("Made %Y-%m-%d %H:%M by bayes-at-n."),
+        footer=f"Made {time.strftime('%Y-%m-%d %H:%M')} by bayes-at-n {version('bayes-at-n')}",
         panels=shown,
         policy=_policy(css, js, *([_library()] if held else [])),
         held=held,

@@ -253,8 +253,11 @@ def first(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> d
     rows, (value, _, *ends) = tables["leaderboard"].rows, HEADLINE
     name, prior = named({row["model"]: row["prior"] for row in rows})
     low, high = min(row[ends[0]] for row in rows), max(row[ends[1]] for row in rows)
+    lead, _, rest = conclude(cohort, cfg).sentence().replace("`", "").partition("; ")
     return {
-        "sentence": conclude(cohort, cfg).sentence(),
+        "lead": f"{lead.rstrip('.')}.",
+        "rest": rest,
+        "level": f"{cfg.scoring.confidence:.0%}",
         "name": name,
         "what": f"{name}{prior}",
         "ticks": ticks(low, high),
