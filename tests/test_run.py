@@ -147,7 +147,7 @@ def test_real_contest_problems_go_through(forker: Forker, tmp_path: Path) -> Non
     folder = tmp_path / "contest"
     settings = ["dataset=jsonl", f"dataset.path={CONTEST}", "sampling.trials=1", "verifier=none"]
     text = Command(folder, forker, *settings).finish()
-    assert len(rows(folder / "grades")) == 30 and "Bayes@1" in text
+    assert len(rows(folder / "grades")) == 30 and "avg@1" in text
 
 
 NO_PLATFORM = """
