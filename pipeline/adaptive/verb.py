@@ -1,5 +1,6 @@
 """settle: plan, sample until it is decided, and say and write the result."""
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -86,6 +87,9 @@ def replay(requested: Request[SettleConfig]) -> None:
     Raises UserError: folders that hold no runs that can be compared.
     """
     known = data.of_complete(requested.cfg.replay)
+    for (a, x), (b, y) in itertools.combinations(zip(known.names, known.codes, strict=True), 2):
+        if np.array_equal(x, y):
+            warn(f"{a} and {b} have the same outcomes throughout: one run twice? Leave one out")
     goal = plan.goal(requested.cfg, known.names, known.codes.shape[2], block=1)
     seen = looks.course(known, goal)
     record = tables.record(seen, known)
