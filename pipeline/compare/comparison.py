@@ -69,8 +69,9 @@ def compare(cfg: AnalysisConfig) -> None:
             *(table for stem, table in tables.items() if not stem.endswith(("doubts", "pairs")))
         )
     else:
-        by_method = [t for stem, t in tables.items() if stem.endswith("ranking_methods")]
-        display.show(tables["scores"] if several else brief(tables, cfg), *by_method)
+        requested = ("ranking_methods", "caps")  # by a setting of their own
+        chosen = [t for stem, t in tables.items() if stem.rpartition("/")[2] in requested]
+        display.show(tables["scores"] if several else brief(tables, cfg), *chosen)
     if whole := record["pooled"] if several else record["datasets"][0]:
         results.print(whole["verdict"]["sentence"])
         if more := whole["next_attempts"]:
