@@ -25,7 +25,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/base": 1_179,
     "pipeline/cli": 951,
     "pipeline/cluster": 535,
-    "pipeline/compare": 2_787,
+    "pipeline/compare": 2_788,
     "pipeline/config": 2_283,
     "pipeline/display": 756,
     "pipeline/engines": 3_006,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 41_196,
     "verifiers": 5_176,
-    "product": 55_574,
+    "product": 55_575,
 }
 
 
