@@ -393,7 +393,12 @@ def test_of_two_models_at_once_the_first_is_the_run_s(
     with faulty(server.address, always("another")) as other:
         for folder in (tmp_path / f"run{i}" for i in range(times)):
             command(folder, forker, plain.url, "stages=[prepare]").finish()
-            both = [command(folder, forker, url) for url in (plain.url, other.url)]
+            # Whoever samples first is held at work until the other one has come, and is refused.
+            both = [command(folder, forker, url, hold=0) for url in (plain.url, other.url)]
+            while all(run.alive() for run in both):
+                time.sleep(0.02)
+            for run in both:
+                run.release()
             codes = [run.wait() for run in both]
             assert sorted(codes) == [0, 2], [run.text() for run in both]
             assert "answers as another model" in both[codes.index(2)].text()
