@@ -63,12 +63,11 @@ def _settings() -> str:
     """Tabulate the settings of all verbs with defaults and meanings."""
     lines = ["# Every setting", "", "From the dataclasses of `pipeline/config`; as `VERB --help`."]
     seen = set[str]()
-    for verb in (VERBS[name] for names in GROUPS.values() for name in names.split()):
-        own = keys(verb)
+    for name in (name for names in GROUPS.values() for name in names.split()):
+        verb, own = VERBS[name], keys(VERBS[name])
         if verb.keys == "" or not {*own} - seen:
             continue
         meanings = descriptions(verb.kinds[0])
-        name = next(name for name, other in VERBS.items() if other is verb)
         lines += ["", f"## {name}", "", "| setting | default | meaning |", "| --- | --- | --- |"]
         for key, value in own.items():
             if key not in seen:

@@ -43,9 +43,9 @@ def extreme(
     top, value = order[0], form.format(finite[order[0]])
     if len(finite) == 1:
         return f"{one_line(top)}: {what} {value}"
-    tied = [name for name in order if form.format(finite[name]) == value]
-    first, (low, high) = tied, ends[top] if ends else (np.inf, -np.inf)
+    first = tied = [name for name in order if form.format(finite[name]) == value]
     if ends:
+        low, high = ends[top]
         overlap = [name for name in order if ends[name][1] >= low and ends[name][0] <= high]
         first = [name for name in order if name in {*tied, *overlap}]
     lead = (
