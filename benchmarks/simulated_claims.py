@@ -158,7 +158,7 @@ def race(target: Target, by_trial: bool = False, sound: bool = False) -> Callabl
         false = np.array([seen.claimed for seen in looks.values()])
         for look, run in np.argwhere(false) if sound else ():
             codes = w.outcomes[run, ..., : [*looks][look]].astype(np.int8)
-            false[look, run] = scoring.shared_luck(codes).p >= scoring.LUCK_LEVEL
+            false[look, run] = not scoring.shared_luck(codes).sure
         return np.asarray(false.max(axis=0))
 
     return of

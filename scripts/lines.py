@@ -20,7 +20,7 @@ CEILINGS: dict[str, int] = {
     "benchmarks": 9_281,
     "docs (words)": 83_089,
     "pipeline": 8,
-    "pipeline/adaptive": 2_588,
+    "pipeline/adaptive": 2_579,
     "pipeline/api": 440,
     "pipeline/base": 1_179,
     "pipeline/cli": 951,
@@ -44,12 +44,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/verify": 1_151,
     "pipeline/workers": 2_046,
     "prompts": 302,
-    "scoring": 8_119,
-    "scripts": 1_204,
+    "scoring": 8_124,
+    "scripts": 1_203,
     "slurm": 137,
     "tests": 41_201,
     "verifiers": 5_176,
-    "product": 55_575,
+    "product": 55_570,
 }
 
 

@@ -192,6 +192,7 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
     rows = list[dict[str, Any]]()
     for bound, of, state, basis, fate in parts:
         (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
+        found = basis.luck
         pair = [
             100 * end[NEW, BASE]
             for end in (state.known.difference_low, state.known.difference_high)
@@ -200,13 +201,13 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
         row |= {"trials": state.trials, "questions": len(of.question_ids), "base": base, "new": new}
         row |= {"difference": 100 * (new - base), "low": pair[0], "high": pair[1]}
         row |= {"e_holds": e[NEW, BASE], "e_fails": e[BASE, NEW], "seeds": basis.seeds}
-        row |= {"inflation": basis.of_pair.value if basis.of_pair else 1.0, "p": basis.p}
+        row |= {"inflation": found.of_pair.value if found.of_pair else 1.0, "p": found.p}
         text = (
             f"{of.dataset}: {fate}: {of.names[NEW]} - {of.names[BASE]} is {100 * (new - base):+.2f}"
             f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
         )
         if not basis.sound:
-            shared = "a seed" if basis.seeds == "shared" else f"luck (p = {basis.p:.2g})"
+            shared = "a seed" if basis.seeds == "shared" else f"luck (p = {found.p:.2g})"
             text += f"; by whole trials, whose attempts share {shared}: sampling.seeds=independent"
             text += " needs far fewer"
         elif basis.seeds == "unknown":

@@ -24,10 +24,7 @@ class Basis(NamedTuple):
     """What is known of a decision beside its e-values."""
 
     seeds: str  # of its attempts: independent, shared or unknown
-    models: list[scoring.Inflation]  # (K,)
-    pair: tuple[int, int] | None  # of all pairs the one whose trials vary most; None of one model
-    of_pair: scoring.Inflation | None
-    p: float  # that independent attempts vary so much: of all models together, or of some pair
+    luck: scoring.SharedLuck  # of all trials, also those that did not count
     elsewhere: float  # probability that the best is better on other questions of the kind, than
     nearest: int | None  # that model; None where there is no best one
     leaders: list[int]  # the best and that model, else the two with the highest averages
@@ -36,29 +33,24 @@ class Basis(NamedTuple):
     @property
     def sound(self) -> bool:
         """Whether nothing tells that attempts of a trial share luck."""
-        return self.seeds != "shared" and self.p >= scoring.LUCK_LEVEL
+        return self.seeds != "shared" and not self.luck.sure
 
 
 def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> Basis:
-    """Measure what a decision rests on, given outcomes and the trials that counted, (K,).
-
-    Shared luck is sought in all trials, also in those that did not count.
-    """
+    """Measure what a decision rests on, given outcomes and the trials that counted, (K,)."""
     codes = known.codes
-    found = scoring.shared_luck(np.ma.array(codes, mask=codes < 0))  # type: ignore[no-untyped-call]
-    models = [scoring.Inflation(*map(float, one)) for one in zip(*found.models, strict=True)]
-    count, of_luck = len(codes), (models, found.pair, found.of_pair, found.p)
+    luck = scoring.shared_luck(np.ma.array(codes, mask=codes < 0))  # type: ignore[no-untyped-call]
     used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
     elsewhere, nearest, more = 1.0, None, None
     leaders = np.argsort([-of.mean() for of in used], kind="stable")[:2].tolist()
     if len({*known.clusters}) > 1:
-        if best is not None and count > 1:
+        if best is not None and len(codes) > 1:
             elsewhere, nearest = _elsewhere(used, best, known.clusters)
             leaders = [best, nearest]
         first, *second = (used[k] for k in leaders)
         other = second[0] if second else None
         more = scoring.next_attempts(first, other, clusters=known.clusters)
-    return Basis(known.seeds, *of_luck, elsewhere, nearest, leaders, more)
+    return Basis(known.seeds, luck, elsewhere, nearest, leaders, more)
 
 
 def _elsewhere(
@@ -76,14 +68,15 @@ def _elsewhere(
 
 def sentence(basis: Basis, goal: "Goal") -> str:
     """Say whether attempts are independent, and what follows."""
-    k, most = max(enumerate(basis.models), key=lambda one: one[1].value)
+    luck, k = basis.luck, int(np.argmax(basis.luck.models.value))
+    most = scoring.Inflation(*(float(of[k]) for of in luck.models))
     text = (
         f"trials of {goal.names[k]} vary {most.value:.2f} times as much as independent attempts"
         f" would ({percent(goal.cfg.confidence)} interval {most.low:.2f} to {most.high:.2f})"
     )
-    if basis.pair and basis.of_pair:
-        a, b = (goal.names[k] for k in basis.pair)
-        text += f", those of {a} - {b} {basis.of_pair.value:.2f} times"
+    if luck.pair and luck.of_pair:
+        a, b = (goal.names[k] for k in luck.pair)
+        text += f", those of {a} - {b} {luck.of_pair.value:.2f} times"
     if np.isinf(most.high):
         text = "one trial per question does not show whether trials share luck"
     if basis.sound and basis.seeds == "unknown":
@@ -92,11 +85,7 @@ def sentence(basis: Basis, goal: "Goal") -> str:
         return text
     if basis.sound:
         return f"{text}: no sign of shared luck"
-    why = (
-        "attempts of a trial share luck"
-        if basis.p < scoring.LUCK_LEVEL
-        else "attempts of a trial share seeds"
-    )
+    why = f"attempts of a trial share {'luck' if luck.sure else 'seeds'}"
     if goal.cfg.independent == "trials":
         return f"{text}: {why}; independent=trials allows for it"
     return f"{text}: {why}, so nothing is settled; independent=trials allows for it"
@@ -108,15 +97,16 @@ def record(basis: Basis, goal: "Goal") -> dict[str, Any]:
     def plain(found: scoring.Inflation | None) -> dict[str, Any] | None:
         if found is None:
             return None
-        return {k: v if np.isfinite(v) else None for k, v in found._asdict().items()}
+        return {k: float(v) if np.isfinite(v) else None for k, v in found._asdict().items()}
 
-    names = goal.names
+    names, luck = goal.names, basis.luck
+    models = (scoring.Inflation(*one) for one in zip(*luck.models, strict=True))
     return {
         "seeds": basis.seeds,
-        "p": basis.p,
-        "inflation": {n: plain(one) for n, one in zip(names, basis.models, strict=True)},
-        "pair": basis.pair and [names[k] for k in basis.pair],
-        "pair_inflation": plain(basis.of_pair),
+        "p": luck.p,
+        "inflation": {n: plain(one) for n, one in zip(names, models, strict=True)},
+        "pair": luck.pair and [names[k] for k in luck.pair],
+        "pair_inflation": plain(luck.of_pair),
         "other_questions": None if basis.nearest is None else basis.elsewhere,
         "nearest": None if basis.nearest is None else names[basis.nearest],
         "next_attempts": basis.more

@@ -118,7 +118,7 @@ def _dependent(cohort: Cohort) -> str | None:
     share seeds on an engine where these couple all questions of a trial (docs/architecture.md).
     """
     luck = scoring.shared_luck(cohort.matrix())
-    if luck.p < scoring.LUCK_LEVEL:
+    if luck.sure:
         most = max([*luck.models.value, luck.of_pair.value if luck.of_pair else 0.0])
         return f"attempts of a trial share luck (variance × {most:.1f})"
     coupled = [member.name for member in cohort.runs() if seeds_couple(member.run)]

@@ -103,6 +103,11 @@ class SharedLuck(NamedTuple):
     pair: tuple[int, int] | None  # of all pairs the one of the least p; None of one model
     of_pair: Inflation | None
 
+    @property
+    def sure(self) -> bool:
+        """Whether p is below ``LUCK_LEVEL``."""
+        return self.p < LUCK_LEVEL
+
 
 def shared_luck(R: Outcomes) -> SharedLuck:
     """Test whether attempts of a trial share luck, of K models at once: what settles asks this.
@@ -116,7 +121,7 @@ def shared_luck(R: Outcomes) -> SharedLuck:
 
     >>> rng = np.random.default_rng(0)
     >>> luck, own = rng.random((2, 1, 40)), rng.random((2, 30, 40))
-    >>> round(shared_luck(own < 0.5).p, 2), shared_luck(0.7 * own + 0.3 * luck < 0.5).p < LUCK_LEVEL
+    >>> round(shared_luck(own < 0.5).p, 2), shared_luck(0.7 * own + 0.3 * luck < 0.5).sure
     (0.28, True)
     """
     outcomes = with_masks(R)
