@@ -163,7 +163,11 @@ def test_prefetch_of_what_is_here_says_where(
 ) -> None:
     assert main(["prefetch", *settings, "verifier.id=null"]) == 0
     out = capsys.readouterr().out
-    assert str(tiny) in out and "questions 3" in " ".join(out.split()) and str(tmp_path / "sums.jsonl") in out
+    assert (
+        str(tiny) in out
+        and "questions 3" in " ".join(out.split())
+        and str(tmp_path / "sums.jsonl") in out
+    )
     assert not (tmp_path / "run").exists()
 
 
