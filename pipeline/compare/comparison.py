@@ -76,8 +76,9 @@ def compare(cfg: AnalysisConfig) -> None:
     files.publish(out, links)
     display.print_json(record)
     note(
-        f"saved {len(tables)} tables and {plural(len(figures), 'figure')} in"
-        f" {written[-1].parent} (-v prints them in full); to browse every attempt: {PROGRAM} report with the same settings"
+        f"saved {len(tables)} tables and {plural(len(figures), 'figure')} in {written[-1].parent}"
+        " (-v prints them in full); to browse every attempt:"
+        f" {PROGRAM} report with the same settings"
     )
 
 
