@@ -25,7 +25,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/base": 1_323,
     "pipeline/cli": 996,
     "pipeline/cluster": 535,
-    "pipeline/compare": 2_910,
+    "pipeline/compare": 2_911,
     "pipeline/config": 2_747,
     "pipeline/display": 708,
     "pipeline/engines": 3_194,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 44_237,
     "verifiers": 6_798,
-    "product": 58_845,
+    "product": 58_846,
 }
 
 
