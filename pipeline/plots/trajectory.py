@@ -11,7 +11,6 @@ from matplotlib.ticker import NullLocator
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import INK, PAGE, one_line, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import (
     LEGEND_LINE,
     bars,
@@ -50,17 +49,7 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
     beside = len(panels) == 1
     below = 0.0 if beside else LEGEND_LINE * legend_rows([*looks])
     high = 2.5 if rows == 1 else min(1.75, (style.TALLEST - 0.7 - below) / rows)
-    ends = [
-        {label: findings.last(of.y) for label, of in lines.items()} for lines in panels.values()
-    ]
-    finding = findings.at_end(next(iter(panels.values())), "score at the last step")
-    if not beside:
-        tops = [max(np.nan_to_num([*of.values()], nan=-1), default=-1) for of in ends]
-        firsts = [[k for k in of if of[k] == top] for of, top in zip(ends, tops, strict=True) if of]
-        finding = findings.most_often(firsts, "at the end of {} of {} panels")
-    figure, places = style.panels(
-        PAGE, 0.6 + below + high * rows, finding, columns, rows, about=title
-    )
+    figure, places = style.panels(PAGE, 0.6 + below + high * rows, title, columns, rows)
     for axes in places[len(panels) :]:
         axes.remove()
     for k, (name, lines) in enumerate(panels.items()):
@@ -96,9 +85,7 @@ def side_by_side(
     pairs = _labels(below)
     looks = looks_of([*_labels(panels), *pairs])
     size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*looks])
-    head, lines = [*panels.items()][-1]
-    finding = findings.at_end(lines, f"score at the last step, {head}")
-    figure, axes = style.panels(PAGE, size, finding, 2, 2 if pairs else 1, about=title)
+    figure, axes = style.panels(PAGE, size, title, 2, 2 if pairs else 1)
     steps = [line for lines in panels.values() for line in lines.values()]
     if pairs:
         axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
@@ -186,10 +173,7 @@ def variance(
     posterior variance / exact, likewise.
     """
     rates, looks = plain(p), looks_of(ratios)
-    near = {k: float((np.abs(plain(of) - 1) <= NEAR).mean()) for k, of in ratios.items()}
-    what = f"share of success rates within {NEAR:.0%} of the exact variance"
-    finding = findings.extreme(near, what, "{:.0%}")
-    figure, (axes,) = style.panels(PAGE, 2.9, finding, about=title)
+    figure, (axes,) = style.panels(PAGE, 2.9, title)
     axes.axhspan(1 - NEAR, 1 + NEAR, color=style.GRAY, alpha=0.25, linewidth=0)
     axes.axhline(1, color=INK, linewidth=0.7)
     for i, (label, look) in enumerate(looks.items()):
@@ -235,8 +219,7 @@ def _stability(
 ) -> tuple[Figure, Axes]:
     """Draw a panel of τ with vertical intervals and a legend, at least `high` inches high."""
     height = max(high, high - 2.2 + LEGEND_LINE * len(lines))
-    finding = findings.at_end(lines, "τ with most trials")
-    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
+    figure, (axes,) = style.panels(PAGE, height, title)
     bars(axes, lines, looks := looks_of(lines), dodge)
     axes.set(xlabel=f"{xlabel}{_interval('; lines', interval, [lines])}", ylabel=TAU)
     key(figure, looks)
