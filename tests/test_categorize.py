@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.rubrics.categories import categorize, current, draw, print_rubrics
+from bayes_at_n.pipeline.rubrics.categories import categorize, current, print_rubrics
 from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -393,24 +393,6 @@ def test_invalid_attempts_can_be_kept_out_of_the_quantiles(tmp_path: Path) -> No
     with_them = limits(run)["values"]
     categorize(again(run, "thresholds.include_invalid=false"))
     assert limits(run)["values"] != with_them
-
-
-def test_pictures_are_drawn_when_asked_for_and_go_when_they_no_longer_hold(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    path = mine(tmp_path / "mine.yaml", "wrong", "correct", name="Mine of $x^$ and 50 %")
-    asked = again(run, f"rubric.names=[exact-match, {path}]")
-    categorize(asked)
-    before = contents(run).keys()
-    score(run)
-    assert contents(run).keys() == before
-    drawing = again(run, "plots=true")
-    assert len(draw(drawing, current(drawing))) == 2
-    assert (run.path / "categories" / "mine.png").exists()
-    categorize(asked)
-    assert len(contents(run)) == len(before) + 4
-    mine(path, "correct", "wrong")
-    categorize(asked)
-    assert contents(run).keys() == before
 
 
 def test_old_signals_or_categories_are_never_scored(tmp_path: Path, capsys: Capsys) -> None:

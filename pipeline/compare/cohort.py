@@ -316,7 +316,7 @@ def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
         rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
         arrays[name] = np.ma.masked_equal(rows, PENDING)  # type: ignore[no-untyped-call]
     lacking = {name: why for of in parts for name, why in of.lacking.items()}
-    return votes.Evidence(arrays, lacking, [texts for of in parts for texts in of.texts])
+    return votes.Evidence(arrays, lacking)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import PAGE, one_line, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import (
     LEGEND_LINE,
     bars,
@@ -44,17 +42,7 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
     beside = len(panels) == 1
     below = 0.0 if beside else LEGEND_LINE * legend_rows([*looks])
     high = 2.5 if rows == 1 else min(1.75, (style.TALLEST - 0.7 - below) / rows)
-    ends = [
-        {label: findings.last(of.y) for label, of in lines.items()} for lines in panels.values()
-    ]
-    finding = findings.at_end(next(iter(panels.values())), "score at the last step")
-    if not beside:
-        tops = [max(np.nan_to_num([*of.values()], nan=-1), default=-1) for of in ends]
-        firsts = [[k for k in of if of[k] == top] for of, top in zip(ends, tops, strict=True) if of]
-        finding = findings.most_often(firsts, "at the end of {} of {} panels")
-    figure, places = style.panels(
-        PAGE, 0.6 + below + high * rows, finding, columns, rows, about=title
-    )
+    figure, places = style.panels(PAGE, 0.6 + below + high * rows, title, columns, rows)
     for axes in places[len(panels) :]:
         axes.remove()
     for k, (name, lines) in enumerate(panels.items()):
@@ -90,9 +78,7 @@ def side_by_side(
     pairs = _labels(below)
     looks = looks_of([*_labels(panels), *pairs])
     size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*looks])
-    head, lines = [*panels.items()][-1]
-    finding = findings.at_end(lines, f"score at the last step, {head}")
-    figure, axes = style.panels(PAGE, size, finding, 2, 2 if pairs else 1, about=title)
+    figure, axes = style.panels(PAGE, size, title, 2, 2 if pairs else 1)
     steps = [line for lines in panels.values() for line in lines.values()]
     if pairs:
         axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
@@ -124,9 +110,8 @@ def stability_by_samples(
     `n` are numbers of trials, the ticks, shape (T,), and `tau` protocol -> Kendall's τ with the
     order of training, by the number of trials.
     """
-    finding = findings.at_end(tau, "τ with most trials")
     height = max(2.9, 0.7 + LEGEND_LINE * len(tau))
-    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
+    figure, (axes,) = style.panels(PAGE, height, title)
     bars(axes, tau, looks := looks_of(tau), dodge=True)
     axes.set(xlabel=f"{TRIALS}{_interval('; lines', interval, [tau])}", ylabel=TAU)
     key(figure, looks)

@@ -373,24 +373,6 @@ def _counts(run: Run, mapped: Recorded) -> Ints:
     return counts(codes, len(mapped.record["categories"]))
 
 
-def draw(run: Run, mapped: Mapped) -> list[Path]:
-    """Draw `categories/NAME.png` and `.pdf` of categories, if `plots=true`; return the pictures."""
-    if not run.cfg.scoring.plots:
-        return []
-    from bayes_at_n.pipeline.display import style
-    from bayes_at_n.pipeline.plots.bars import category_shares  # matplotlib takes half a second
-
-    ids = rowkeys.question_ids(run).to_pylist()
-    for name, of in mapped.items():
-        rows = of.record["categories"]
-        labels = [f"{row['index']} {row['name'].replace('_', ' ')}" for row in rows]
-        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {of.record['name']}"
-        weights = [row["weight"] for row in rows]
-        picture = category_shares(title, labels, _counts(run, of), weights, ids)
-        style.save(picture, run.path / "categories" / name)
-    return [run.path / "categories" / f"{name}.png" for name in mapped]
-
-
 def print_rubrics(run: Run, scores: Scores) -> None:
     """Print the scores of `rubric_scores`, and what thresholds were computed from."""
     rows = list[dict[str, Any]]()
