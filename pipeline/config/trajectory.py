@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
+from bayes_at_n.pipeline.config.checks import Amount, Folder, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settle import Request, of_runs
 from bayes_at_n.scoring.metrics import DEFAULT
@@ -50,7 +50,7 @@ class ResearchConfig(MetricsConfig):
     metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])
     seed: Natural = 0  # seed of all draws
     prices: PriceSettings = field(default_factory=PriceSettings)
-    out: Named | None = None  # folder of results
+    out: Folder | None = None  # folder of results
 
     def problems(self) -> Iterator[str]:
         from bayes_at_n.scoring.metrics.table import parse_all
