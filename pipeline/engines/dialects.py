@@ -5,6 +5,7 @@ generation_config.json or their own defaults, and ignore fields that they do not
 parses responses without conversions: a field of another type makes the response invalid.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, TypeVar
@@ -87,7 +88,10 @@ def _sampling(request: SampleRequest) -> Body:
 
 
 def _openai(model: str, request: SampleRequest) -> Body:
-    body = {"model": model, "n": 1, "stream": False, "max_tokens": request.max_tokens}
+    body: Body = {"model": model, "n": 1, "stream": False, "max_tokens": request.max_tokens}
+    if schema := request.sampling.json_schema:
+        named = {"name": "response", "schema": schema, "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": named}
     return body | {"return_token_ids": True} | _sampling(request)
 
 
@@ -112,6 +116,8 @@ def _chat(model: str, request: SampleRequest) -> Body:
 def _vllm(model: str, request: SampleRequest) -> Body:
     params = _sampling(request) | {"max_tokens": request.max_tokens}
     params["detokenize"] = bool(request.stop)
+    if schema := request.sampling.json_schema:
+        params["structured_outputs"] = {"json": schema}
     if request.logprobs:
         params["logprobs"] = 0
     return {"model": model, "token_ids": request.prompt, "sampling_params": params}
@@ -119,6 +125,8 @@ def _vllm(model: str, request: SampleRequest) -> Body:
 
 def _sglang(model: str, request: SampleRequest) -> Body:
     params = _sampling(request) | {"max_new_tokens": request.max_tokens}
+    if schema := request.sampling.json_schema:
+        params["json_schema"] = json.dumps(schema)
     if "seed" in params:
         params["sampling_seed"] = params.pop("seed")
     body: Body = {"input_ids": request.prompt, "sampling_params": params}
