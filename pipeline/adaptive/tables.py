@@ -18,10 +18,6 @@ from bayes_at_n.scoring import bayes_ci
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_METHODS = {
-    "anytime": "valid at any number of looks",
-    "looks": "planned looks with O'Brien-Fleming-like spending, asymptotic",
-}
 _NAMED = 6  # models that a sentence names, unless they are the result
 
 
@@ -66,7 +62,7 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
     }
     alike = "; models of one group (#) are not separated" * (goal.until.kind == "order")
     notes = [
-        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}{alike}",
+        f"valid at any number of looks{alike}",
         f"saved: of {plural(goal.trials, 'trial')} per question",
     ]
     if known is not None:
@@ -234,7 +230,6 @@ def picture(seen: Course) -> "Figure":
 
     goal, known = seen.goal, [state.known for state in seen.states]
     unit, spent = "tokens", seen.tokens.sum(axis=1)
-    needed: float | None
     if not spent.any():
         unit, spent = "attempts", np.array([s.spent.sum() for s in seen.states]) * seen.questions
     low, high = (np.array([getattr(look, end) for look in known]) for end in ("low", "high"))
@@ -242,7 +237,7 @@ def picture(seen: Course) -> "Figure":
         decides, needed = high - low, goal.until.width
     else:
         decides = np.array([evidence(state, goal) for state in seen.states]) / np.log(10)
-        needed = known[-1].log_needed / np.log(10) if goal.cfg.method == "anytime" else None
+        needed = known[-1].log_needed / np.log(10)
     return plots.race(
         goal.names,
         (np.array([look.mean for look in known]), low, high),

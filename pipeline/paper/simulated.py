@@ -158,8 +158,9 @@ def separation(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     `cohorts` are not used.
     """
     with Meter("separation", 1) as meter:
-        drawn = simulation.coin_study(
-            plan.separation_sets, STEPS, plan.separation_replicates, plan.seed
+        sets = simulation.coin_models(plan.seed, plan.separation_sets)
+        drawn = simulation.separation_curve(
+            sets[:, 9], sets[:, 8], STEPS, plan.separation_replicates, plan.seed
         )
         meter.advance(1)
     numbers: dict[str, float] = {}
