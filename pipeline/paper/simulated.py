@@ -158,10 +158,8 @@ def separation(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     `cohorts` are not used.
     """
     with Meter("separation", 1) as meter:
-        sets = simulation.coin_models(plan.seed, plan.separation_sets)
-        drawn = simulation.separation_curve(
-            sets[:, 9], sets[:, 8], STEPS, plan.separation_replicates, plan.seed
-        )
+        p, runs = simulation.coin_models(plan.seed, plan.separation_sets), plan.separation_replicates
+        drawn = simulation.separation_curve(p[:, 9], p[:, 8], STEPS, runs, plan.seed)
         meter.advance(1)
     numbers: dict[str, float] = {}
     for i, n in enumerate(STEPS):
