@@ -139,13 +139,15 @@ def decimals(sigmas: Iterable[float | None]) -> int:
 
 def rounded(table: Table) -> list[Column]:
     """Return the columns of a table; those with a σ get a format from :func:`decimals`."""
-    return [_rounded(c, table) if c.sigma else c for c in table.columns]
-
-
-def _rounded(column: Column, table: Table) -> Column:
-    places, percents = decimals(r.get(column.sigma) for r in table.rows), "%" in column.format
-    form = f"{{:.{max(0, places - 2)}%}}" if percents else f"{{:.{places}f}}"
-    return replace(column, format=form, sigma="")
+    made = []
+    for column in table.columns:
+        if column.sigma:
+            places = decimals(row.get(column.sigma) for row in table.rows)
+            percents = "%" in column.format
+            form = f"{{:.{max(0, places - 2)}%}}" if percents else f"{{:.{places}f}}"
+            column = replace(column, format=form, sigma="")
+        made.append(column)
+    return made
 
 
 def best_rows(table: Table, column: Column) -> set[int]:
