@@ -1,10 +1,10 @@
 """What runs have cost, over all workers and sessions, and what is left of their budgets.
 
-Each worker counts with what it reported or what it stored, whichever is more: a killed worker may
-have stored more than it last reported, and stored attempts may have been lost.
+Tokens of a live worker are those that it reports, since its journal grows; those of all others are
+read from the table of attempts. Device time is what each worker reports.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -32,7 +32,11 @@ class Spent(NamedTuple):
 
 def spent(runs: Iterable[Run]) -> Spent:
     """Return what these runs took so far, by all workers."""
-    return added(one for run in runs for one in by_worker(run, stored(run)).values())
+    parts = list[Spent]()
+    for run in runs:
+        alive = sessions.alive(run.path)
+        parts += [stored(run, alive), by_records(sessions.sessions(run.path), alive)]
+    return added(parts)
 
 
 def added(parts: Iterable[Spent]) -> Spent:
@@ -44,23 +48,29 @@ def added(parts: Iterable[Spent]) -> Spent:
     return Spent(*map(sum, zip(Spent(), *parts, strict=True)))
 
 
-def stored(run: Run) -> dict[str, Spent]:
-    """Return the stored tokens by worker; a continued attempt counts its new tokens only."""
-    by_name, damage = dict[str, Spent](), parquet.Damage()
-    for worker in {shards.worker_of(path) for path in shards.files(run.attempts)}:
-        own = shards.written_by(worker)
-        rows = shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage, only=own)
-        table = pa.Table.from_batches(rows, pa.schema([ATTEMPTS.field(name) for name in _COLUMNS]))
-        prompts, tokens, before = (pc.sum(table[name]).as_py() or 0 for name in _COLUMNS)
-        by_name[worker] = Spent(prompts, tokens - before, attempts=len(table))
-    return by_name
+def stored(run: Run, but: Collection[str]) -> Spent:
+    """Return the tokens in the table, without those of some workers.
+
+    A continued attempt counts its new tokens only.
+    """
+    rows = shards.batches(
+        run.attempts,
+        ATTEMPTS,
+        _COLUMNS,
+        parquet.Damage(),
+        only=lambda path: shards.worker_of(path) not in but,
+    )
+    table = pa.Table.from_batches(rows, pa.schema([ATTEMPTS.field(name) for name in _COLUMNS]))
+    prompts, tokens, before = (pc.sum(table[name]).as_py() or 0 for name in _COLUMNS)
+    return Spent(prompts, tokens - before, attempts=len(table))
 
 
-def by_worker(run: Run, kept: Mapping[str, Spent]) -> dict[str, Spent]:
-    """Return what each worker took: the larger of what it reported and what it `kept` on disk."""
-    records = sessions.sessions(run.path)
-    both = {n: (reported(records.get(n, {})), kept.get(n, Spent())) for n in {*records, *kept}}
-    return {name: Spent(*map(max, *two)) for name, two in both.items()}
+def by_records(records: Mapping[str, Record], alive: Collection[str]) -> Spent:
+    """Return the device time in these sessions, and the tokens of workers that are alive."""
+    taken = {name: reported(record) for name, record in records.items()}
+    return added(
+        one if name in alive else Spent(device_s=one.device_s) for name, one in taken.items()
+    )
 
 
 def reported(record: Record) -> Spent:
