@@ -106,7 +106,8 @@ def build(run: Run) -> Built:
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
-            f" {context}: reduced for {clamped} questions, down to {min(limits)}"
+            f" {context}: reduced for {clamped} questions, down to {min(limits)};"
+            f" sampling.max_tokens={min(limits)} samples all of them alike"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
     identity = _identity(cfg, table, examples[0], endpoint.weights(cfg, server))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.console import joined, note, note_alone, percent, results, warn
+from bayes_at_n.pipeline.base.console import joined, mode, note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.scoring import CapsConfig
@@ -201,9 +201,14 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
                 raise UserError("only one of the two has verdicts")
             pool.append(sibling)
         except UserError as error:
-            others.append(f"{folder.name} ({error})")
+            others.append(folder.name)
+            if mode("verbose"):
+                note(f"{folder.name}: {error}")
     if others:
-        note(f"thresholds: other runs left out: {joined(others, 3)}")
+        note(
+            f"thresholds do not pool {joined(others, 3)}: other questions, other verdicts or grades"
+            " that are missing (-v says which)"
+        )
     return {
         **population(run),
         "verifier": verifier,

@@ -370,7 +370,7 @@ def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: C
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
     assert (root / "_compare" / "scores.json").is_file()
     (root / "file").write_text("")
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match="out="):
         compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
     capsys.readouterr()
 

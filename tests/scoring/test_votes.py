@@ -15,16 +15,12 @@ from helpers import Capsys, add_grades, add_verdicts, again, close, make_run, ra
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.training import forms, stability, tracks
-from bayes_at_n.pipeline.training.protocols import Tokens, stacked
-from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -358,27 +354,3 @@ def test_compare_and_the_pool_show_votes(run: Run, capsys: Capsys) -> None:
     )
     assert main(["prr", f"before={run.path}", f"after={run.path}", "metrics=[cons@2]"]) == 2
     assert "outcomes only" in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_a_trajectory_has_votes_where_all_its_runs_have_them(run: Run) -> None:
-    evidence = stacked([run.path]).votes
-    arrays = tracks._votes(evidence * 2, [parse("cons@2")], 8)
-    assert [*arrays] == ["answers"] and arrays["answers"].shape == (2, 2, 8)
-    close(arrays["answers"][1], classes.classes_of(run))
-
-
-def test_a_trajectory_shows_votes_and_draws_none_again() -> None:
-    answers = np.array([[[1, 2, 2, 3]], [[1, 1, 2, 3]], [[1, 1, 1, 2]]])
-    nothing = Tokens(None, None)
-    track = Track("", "sums", 1, np.arange(3), [*"abc"], answers == 1, None, nothing, nothing)
-    cfg = TrajectoryConfig(metrics=["cons@4", "cons-verifier@2"], replicates=100)
-    assert [m.name for m in track.metrics(cfg.metrics)] == ["avg", "bayes"]
-    track = track._replace(votes={"answers": answers})
-    rows = [r for r in stability.curve([track], cfg) if r["metric"] == "cons@4"]
-    close([row["value"] for row in rows], [0, 1, 1])
-    judged = stability.judge([track], cfg)
-    rows = judged["stability"]
-    [row] = [row for row in rows if (row["metric"], row["steps"]) == ("cons@4", "all")]
-    assert row["flat"] == 0.5 and row["tau_mean"] is None
-    assert any("not resampled" in note for note in forms.stability(rows, cfg).notes)
-    assert {row["metric"] for row in judged["samples"]} == {"bayes"}
