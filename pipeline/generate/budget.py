@@ -28,13 +28,14 @@ class Allowance:
         self.run, self.session, self.budget = run, session, run.cfg.budget
         self.in_flight: dict[int, float] = {}  # by position of an attempt, when it began
         self._refreshed_at, self._announced, self._share = -math.inf, False, 0
-        self._alive: set[str] | None = None  # the other workers
+        self._alive = set[str]()  # the other workers
         engine = run.cfg.engine
         sizes = [n for n in (engine.replicas, engine.tensor_parallel_size) if n != AUTO]
         self._record = session.record if session else {"gpus": math.prod(sizes)}
         if self.budget.given:
             prompt = max(len(row["prompt_token_ids"] or ()) for row in run.questions)
             tokens = max(row["max_tokens"] for row in run.questions)
+            self._imported = spent.without_session(run, sessions.sessions(run.path))
             self._most = Spent(prompt, tokens, attempts=1)  # the most that one attempt may take
 
     def may_begin(self, most: int) -> int:
@@ -90,16 +91,17 @@ class Allowance:
             self.session.save()
         self._refreshed_at, records = time.monotonic(), sessions.sessions(self.run.path)
         me = self._record.get("worker", "")
-        if (alive := sessions.alive(self.run.path) - {me}) != self._alive:
-            self._alive, self._stored = alive, spent.stored(self.run, {*alive, me})
+        self._alive = sessions.alive(self.run.path) - {me}
         self._longest = max((one.get("longest_s", 0.0) for one in records.values()), default=0.0)
         records.pop(me, None)
-        self._spent_by_others = spent.added([self._stored, spent.by_records(records, alive)])
-        others = [records[name] for name in alive & records.keys()]
+        self._spent_by_others = spent.added(
+            [self._imported, *map(spent.reported, records.values())]
+        )
+        others = [records[name] for name in self._alive & records.keys()]
         self._in_flight_of_others = sum(int(one.get("in_flight", 0)) for one in others)
         self._devices = sum(map(spent.devices, [self._record, *others]))
         # Workers that are still loading get a share, too: they may begin soon.
-        self._share = -(-self._allowed() // (1 + len(alive)))
+        self._share = -(-self._allowed() // (1 + len(self._alive)))
 
     def _all_in_flight(self) -> int:
         return len(self.in_flight) + self._in_flight_of_others

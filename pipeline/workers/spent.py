@@ -1,7 +1,7 @@
 """What runs have cost, over all workers and sessions, and what is left of their budgets.
 
-Tokens of a live worker are those that it reports, since its journal grows; those of all others are
-read from the table of attempts. Device time is what each worker reports.
+Each worker reports what it took in its session; a killed one not its last seconds. Attempts of
+workers without a session, as of imported runs, count with their tokens in the table.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.store.runfolder import Run
 
-_COLUMNS = ["prompt_tokens", "completion_tokens", "continued_from"]
+_COLUMNS = ["prompt_tokens", "completion_tokens"]
 Record = Mapping[str, Any]  # a session
 Cost = Callable[[Any, Any], Any]  # cost of prompt tokens and completion tokens
 
@@ -34,8 +34,8 @@ def spent(runs: Iterable[Run]) -> Spent:
     """Return what these runs took so far, by all workers."""
     parts = list[Spent]()
     for run in runs:
-        alive = sessions.alive(run.path)
-        parts += [stored(run, alive), by_records(sessions.sessions(run.path), alive)]
+        records = sessions.sessions(run.path)
+        parts += [without_session(run, records), *map(reported, records.values())]
     return added(parts)
 
 
@@ -48,34 +48,23 @@ def added(parts: Iterable[Spent]) -> Spent:
     return Spent(*map(sum, zip(Spent(), *parts, strict=True)))
 
 
-def stored(run: Run, but: Collection[str]) -> Spent:
-    """Return the tokens in the table, without those of some workers.
-
-    A continued attempt counts its new tokens only.
-    """
+def without_session(run: Run, records: Collection[str]) -> Spent:
+    """Return the tokens in the table of workers that are not among `records`."""
     rows = shards.batches(
         run.attempts,
         ATTEMPTS,
         _COLUMNS,
         parquet.Damage(),
-        only=lambda path: shards.worker_of(path) not in but,
+        only=lambda path: shards.worker_of(path) not in records,
     )
     table = pa.Table.from_batches(rows, pa.schema([ATTEMPTS.field(name) for name in _COLUMNS]))
-    prompts, tokens, before = (pc.sum(table[name]).as_py() or 0 for name in _COLUMNS)
-    return Spent(prompts, tokens - before, attempts=len(table))
-
-
-def by_records(records: Mapping[str, Record], alive: Collection[str]) -> Spent:
-    """Return the device time in these sessions, and the tokens of workers that are alive."""
-    taken = {name: reported(record) for name, record in records.items()}
-    return added(
-        one if name in alive else Spent(device_s=one.device_s) for name, one in taken.items()
-    )
+    prompts, tokens = (pc.sum(column).as_py() or 0 for column in table.columns)
+    return Spent(prompts, tokens, attempts=len(table))
 
 
 def reported(record: Record) -> Spent:
     """Return what a worker took according to its session."""
-    prompts, tokens, attempts = (record.get(name, 0) for name in (*_COLUMNS[:2], "attempts"))
+    prompts, tokens, attempts = (record.get(name, 0) for name in (*_COLUMNS, "attempts"))
     return Spent(prompts, tokens, record.get("lived_s", 0.0) * devices(record), attempts)
 
 

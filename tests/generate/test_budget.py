@@ -17,8 +17,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from forked import IN_FLIGHT, Attempts, Command, Forker, stored
 from forked import SETTINGS as FORKED
@@ -35,7 +33,6 @@ from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
 from bayes_at_n.pipeline.generate import budget, job, stage
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.store import runfolder, sessions
-from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session as record
 from bayes_at_n.pipeline.workers import spent
@@ -163,11 +160,6 @@ class Simulated:
         patch.setattr(sessions, "sessions", lambda folder: dict(self.said))
         patch.setattr(sessions, "alive", lambda folder: set(self.alive))
         patch.setattr(budget, "note", self.notes.append)
-        patch.setattr(spent, "stored", self.stored)
-
-    def stored(self, run: Run, but: set[str]) -> Spent:
-        ended = [spent.reported(own) for name, own in self.said.items() if name not in but]
-        return spent.added(one._replace(device_s=0.0) for one in ended)
 
     def run(self, run: Run, number: int, places: int) -> None:
         rng, numbers = np.random.default_rng(1), itertools.count()
@@ -319,27 +311,19 @@ def test_steps_of_a_clock_do_not_count(tmp_path: Path, monkeypatch: pytest.Monke
     assert said["wall_s"] < 3600 and said["lived_s"] < 3600
 
 
-def test_spent_is_what_is_stored_and_what_live_workers_report(tmp_path: Path) -> None:
+def test_spent_is_what_workers_report_and_what_others_left(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", MARKS, "budget.tokens=1000")
     assert spent.spent([run]) == Spent(18, 30, 0.0, 6)
-    names = ["0000000000000001-n-1", "0000000000000002-n-2"]
-    for name, made in zip(names, (7, 500), strict=True):
-        session = Session(run.path, run.cfg, name)
-        session.record |= {"completion_tokens": made, "prompt_tokens": 3, "gpus": 2}
-        session.save()
-        path = run.path / "sessions" / f"{name}.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"lived_s": 5.0}))
-    add_attempts(run, {"b": "..11"}, part=f"{names[0]}-00000")
-    part = next(run.attempts.glob(f"{names[0]}-*.parquet"))
-    rows = pq.read_table(part).drop_columns("continued_from")
-    so_far = ATTEMPTS.field("continued_from")
-    pq.write_table(rows.append_column(so_far, pa.array([4, None], pa.int32())), part)
-    # 30 of who knows, 10 - 4 that the first left, and 500 that the second says while it lives.
-    assert spent.spent([run]) == Spent(18 + 6, 30 + 6, 20.0, 8)
-    with Heartbeat(run.path, names[1]):
-        assert spent.spent([run]) == Spent(18 + 6 + 3, 30 + 6 + 500, 20.0, 8)
-        assert spent.account(run.cfg, spent.spent([run]))["tokens"]["spent"] == 536
-        assert spent.left(run.cfg, spent.spent([run])) == {"tokens": 464}
+    name = "0000000000000001-n-1"
+    session = Session(run.path, run.cfg, name)
+    session.record |= {"completion_tokens": 500, "prompt_tokens": 3, "gpus": 2, "attempts": 2}
+    session.save()
+    path = run.path / "sessions" / f"{name}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lived_s": 5.0}))
+    add_attempts(run, {"b": "..11"}, part=f"{name}-00000")
+    assert spent.spent([run]) == Spent(18 + 3, 30 + 500, 10.0, 8)
+    assert spent.account(run.cfg, spent.spent([run])) == {"tokens": {"limit": 1000, "spent": 530}}
+    assert spent.left(run.cfg, spent.spent([run])) == {"tokens": 470}
     run.cfg.budget.tokens = 30
     assert "kept 8 attempts of 8, 0 are pending" in Allowance(run).message()
 
