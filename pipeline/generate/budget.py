@@ -46,7 +46,7 @@ class Allowance:
         if allowed == 0 and n and not self._announced and self._spent().attempts > n:
             self._announced = True
             note(f"budget reached: {self._summary()}; {n} in flight will finish")
-        return min(most, allowed, self._share)
+        return min(most, allowed, self._share if self._alive else most)
 
     def began(self, position: int) -> None:
         """Count an attempt as in flight."""
