@@ -131,14 +131,6 @@ class Engine(Protocol):
         """
         raise NotSupported(f"{type(self).__name__} cannot change its weights")
 
-    def usage(self) -> dict[str, Any]:
-        """Return the current figures of its scheduler; empty if it has none.
-
-        `running` and `waiting` sequences; the share of the key-value `cache` in use, and its
-        maximum so far (`cache_peak`); `preemptions`: sequences evicted so far and computed again.
-        """
-        return {}
-
     def probe_due(self, since: float) -> bool:
         """Return whether to call `has_run_model` again, `since` seconds after the last time."""
         return False

@@ -86,7 +86,6 @@ class VllmEngine(Engine):
             "gpu_memory_utilization": cfg.engine.gpu_memory_utilization,
             "generation_config": "vllm",  # not the model's own top_k and the like
             "logprobs_mode": "raw_logprobs",
-            "disable_log_stats": False,  # the scheduler's; see `vllm_core.Core`
             "stream_interval": _FIRST_AND_REST,
             "use_tqdm_on_load": False,
             "seed": 0,
@@ -220,9 +219,6 @@ class VllmEngine(Engine):
         if not self.llm.reset_prefix_cache():  # its keys and values are of the old weights
             raise NotSupported("the prefix cache is in use")
         self.cfg, self.settings["model"], self.settings["weights"] = cfg, folder, "swapped in place"
-
-    def usage(self) -> dict[str, Any]:
-        return self.core.usage
 
     def describe(self) -> dict[str, Any]:
         return {"engine": "vllm", **self.settings}

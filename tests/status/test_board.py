@@ -16,7 +16,6 @@ from rich.console import Console
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.score.stage import score
@@ -229,15 +228,6 @@ def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
     assert (one["price"], one["price_total"]) == (13, 26)
     run_of(tmp_path, "m3", {"a": "1"})
     assert total_of(progress(tmp_path)).price is None  # of m3 unknown
-
-
-def test_slurm_jobs_are_counted_once() -> None:
-    shared = [Job("generate", f"7_{i}", "RUNNING", "n1", "1:00", "") for i in range(2)]
-    waits = Job("grade", "8", "PENDING", "", "0:00", "Dependency")
-    found = [Progress(jobs=shared), Progress(jobs=[*shared, waits])]
-    assert board.remarks(found)[-1] == "Slurm: 2 running, 1 pending"
-    lost = Job("", "", UNKNOWN, "", "", "squeue did not answer within 15 s")
-    assert board.remarks([*found, Progress(jobs=[lost])])[-1] == f"Slurm: {lost.reason}"
 
 
 def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
