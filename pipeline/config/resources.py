@@ -111,6 +111,8 @@ class VerifierEngineConfig:
     tensor_parallel_size: Positive = 1  # GPUs per replica
     gpu_memory_utilization: Share | None = None  # share of GPU memory; default: engine's
     device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
+    price_in: Amount | None = None  # price per million prompt tokens, in any currency
+    price_out: Amount | None = None  # price per million completion tokens
     args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
 
 

@@ -373,16 +373,6 @@ def test_status_and_a_dry_run_say_what_is_spent_and_fits(tmp_path: Path, capsys:
     assert shown["budget"]["tokens"] == {"limit": 35.0, "spent": 30}
 
 
-def test_a_dry_run_says_how_many_fit(forker: Forker, reference: tuple[Path, Attempts]) -> None:
-    folder = reference[0]
-    used, mean = tokens(folder), tokens(folder) / len(reference[1])
-    more = ["sampling.trials=6", f"budget.tokens={used + 10.5 * mean:.0f}", "--dry-run"]
-    said = Command(folder, forker, *more).finish()
-    assert "tokens; about 10 attempts fit" in said
-    said = Command(folder.with_name("new"), forker, "budget.tokens=960", "--dry-run").finish()
-    assert "budget: 0 of 960 tokens; at least 10 attempts fit" in said
-
-
 def test_jobs_find_the_budget_in_the_folder(forker: Forker, tmp_path: Path) -> None:
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho 7\n")
     (tmp_path / "sbatch").chmod(0o755)
