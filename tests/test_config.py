@@ -90,11 +90,6 @@ def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_argument
     found = verifier_engine(compose.load([*on_gpus, *own]))
     assert (found.tensor_parallel_size, found.gpu_memory_utilization) == (2, 0.8)
     assert found.args == {"quantization": "fp8"} and found.replicas == "auto"
-    # vLLM chooses its kernels once a process, in which both engines run.
-    both = ["engine.batch_invariant=true"]
-    assert verifier_engine(compose.load(both)).batch_invariant
-    other = verifier_engine(compose.load([*both, "verifier.engine=transformers"]))
-    assert (other.name, other.batch_invariant) == ("transformers", False)
 
 
 # Limits of values, in the order of the dataclasses.
@@ -134,7 +129,6 @@ TOGETHER = [  # that are refused together: the line begins with the key of the l
     "verifier.prompt=official verifier.official.sha256=x",
     "engine=transformers verifier.engine.tensor_parallel_size=2",
     "engine=transformers engine.tensor_parallel_size=2",
-    "engine=transformers engine.batch_invariant=true",
     "engine=openai engine.url=http://h/v1 budget.gpu_hours=3",
     "engine=openai engine.url=http://h/v1 engine.args.seed=3",
     "engine=openai engine.url=http://h/v1 engine.replicas=2",

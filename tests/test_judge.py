@@ -118,7 +118,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     assert judge["accepted"] == accepted and judge["by"]["judge"] == "unmatched"
     matrix = np.load(folder / "matrix.npz")
     assert (matrix["R"] == 1).sum() == sum(word == "correct" for word in by_hand.values())
-    review.write(run, ask_math_verify=False)
+    review.write(run)
     assert decided in " ".join(capsys.readouterr().err.split())
 
     signals.make(run)  # only some have a verdict, so rubrics have none

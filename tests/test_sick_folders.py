@@ -50,10 +50,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows(run, "means", MEANS, completion_mean_logprob=-0.5)
     session = {"ended": True, "state": "done", "attempts": 8, "completion_tokens": 40, "gpus": 1}
     session |= {"wall_s": 3.0, "gpu_s": 3.0, "updated": 5.0, "started": 1.0, "pid": 1, "host": "a"}
-    session |= {"usage": {"cache": 0.5, "preemptions": 0}, "slurm": {"job": "7", "task": 1}}
-    for folder, content in ("sessions", session), ("_slurm", {"jobs": {"generate": {"id": "7"}}}):
-        (run.path / folder).mkdir()
-        runfolder.write_json(run.path / folder / "1.json", content)
+    session |= {"slurm": {"job": "7", "task": 1}}
+    (run.path / "sessions").mkdir()
+    runfolder.write_json(run.path / "sessions" / "1.json", session)
     for verb in ("grade",), ("categorize", "rubric=exact-match"), ("score",):
         assert main.main([*verb, str(run.path)]) == 0, verb
         [part] = run.grades.glob("*.parquet")
@@ -184,9 +183,7 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("PATH", "/nowhere")  # Slurm is asked about jobs in vain, and takes long
-
+def limited() -> Iterator[None]:
     def late(*_: object) -> None:
         raise TimeoutError(f"hangs for {LIMIT_S} s")
 
@@ -219,7 +216,7 @@ def check(root: Path, name: str, capsys: Capsys) -> str:
 # --- what of all that ----------------------------------------------------------------------------
 
 FILES = [
-    "_slurm/1.json", "attempts/00000.parquet",
+    "attempts/00000.parquet",
     "categories/exact-match.parquet", "config.yaml", "grades/00000.parquet",
     "manifest.json", "means/00000.parquet", "questions.parquet", "scores.json", "sessions/1.json",
     "signals/00000.parquet", "thresholds.json", "verdicts/00000.parquet",

@@ -13,8 +13,6 @@ from rich.text import Text
 
 from bayes_at_n.pipeline.base.console import prints_json, results
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cluster import jobs
-from bayes_at_n.pipeline.cluster.jobs import Job
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.status import board, progress
@@ -53,8 +51,6 @@ class Observer:
         self._sources = sources if callable(sources) else lambda: sources
         self._runs()
         self._counts: dict[Path, tuple[Any, Counts]] = {}  # with their settings and files
-        self._jobs: dict[Path, list[Job]] = {}
-        self._jobs_read = -_JOBS_S
 
     def poll(self) -> list[Progress]:
         """Return the current progress of every run."""
@@ -63,14 +59,12 @@ class Observer:
         names, datasets = ["/".join(p.parts[-2:]) for p in paths], {p.parent for p in paths}
         if len({*names}) < len(names) or len(datasets) == 1 < len(names):
             names = find.names(paths)
-        if time.monotonic() - self._jobs_read >= _JOBS_S or not self._jobs.keys() >= set(paths):
-            self._jobs, self._jobs_read = jobs.jobs_of(paths), time.monotonic()
         rows = []
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 counts = self._counted(path, cfg)
                 scored = score(counts, stored=len(runs) == 1)
-                rows.append(progress.progress_of(name, counts, self._jobs[path], scored))
+                rows.append(progress.progress_of(name, counts, scored))
             except (UserError, OSError) as error:
                 rows.append(Progress(name=name, run=str(path), fault=str(error)))
         return rows
@@ -105,15 +99,11 @@ class Observer:
 def show_run(run: Run) -> None:
     """Print a run's progress with a map of its trials. Raises UserError: it is not prepared."""
     counts = count(run)
-    path, run_jobs = str(run.path), jobs.jobs_of([run.path])[run.path]
-    row = progress.progress_of(run.path.name, counts, run_jobs, score(counts, stored=True))
-    results.print(f"{path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
+    row = progress.progress_of(run.path.name, counts, score(counts, stored=True))
+    results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
     for line in board.map_lines(counts, results.width if results.is_terminal else None):
         results.print(line)
     _show(board.board([row], _width()))
-    for job in run_jobs:
-        fields = (job.kind, job.id, job.state, job.node, job.time, job.reason)
-        results.print(f"Slurm: {' '.join(filter(None, fields))}")
 
 
 def show(sources: Sources, make_header: MakeHeader | None = None) -> None:
