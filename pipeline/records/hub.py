@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
@@ -99,7 +100,8 @@ def write(export: Export, folder: Path) -> None:
 def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     """Return a dataset's results and how its runs were sampled, without local paths."""
     tables, stem = comparison.tables_of(cohort, cfg), file_stem(cohort.dataset)
-    style.save(comparison.figures_of(cohort, cfg, tables)["forest"], images / stem)
+    forest = comparison.figures_of(cohort, cfg, tables)["forest"]
+    atomic.replace_all(style.pictures(forest, images / stem))
     parts = [
         f"## {markdown(cohort.dataset)}",
         markdown(conclude(cohort, cfg).sentence()),
