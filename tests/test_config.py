@@ -444,7 +444,7 @@ def test_a_folder_refuses_a_bad_setting_in_one_line(
 
 def test_a_wrong_value_in_a_folder_names_its_file(tmp_path: Path) -> None:
     path = written(tmp_path) / "config.yaml"
-    path.write_text(path.read_text().replace("top_p: 0.95", "top_p: 2"))
+    path.write_text(path.read_text().replace("top_p: 0.95", "top_p: 2", 1))
     with pytest.raises(UserError, match=f"{path}: sampling.top_p=2"):
         load_folder(tmp_path, ["sampling.trials=3"])
     assert load_folder(tmp_path, ["sampling.top_p=1"]).sampling.top_p == 1

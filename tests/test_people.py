@@ -7,19 +7,14 @@ from typing import Any
 import helpers
 import numpy as np
 import pytest
-from helpers import Capsys, again, make_run, run_of
-from scipy.special import ndtr
+from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort as cohorts
-from bayes_at_n.pipeline.compare.pairwise import to_review
-from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring import avg, prediction_powered
+from bayes_at_n.scoring import prediction_powered
 
 MARKS = {"q1": "1100", "q2": "11~u", "q3": "0-"}  # 10 graded attempts, of unequal numbers
 
@@ -72,40 +67,6 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     score(again(run, f"labels={path.rename(tmp_path / 'ben.jsonl')}"))
     agreed = json.loads((run.path / "scores.json").read_text())["people"]["agreement"]
     assert agreed["people"] == ["ana", "ben"] and agreed["observed"] == 0.0
-
-
-def test_attempts_to_look_at_are_those_that_would_change_the_order_most(tmp_path: Path) -> None:
-    rng, runs = np.random.default_rng(0), {}
-    for name, p in (("first", 0.9), ("second", 0.62), ("third", 0.6)):
-        marks = {q: "".join("01"[int(x)] for x in (rng.random(40) < p)) for q in ("q1", "q2")}
-        run = runs[name] = run_of(tmp_path, name, marks)
-        keys = [(q, t) for q in marks for t in range(40)]
-        add_verdicts(run, keys, np.array([0.1 + 0.8 * (marks[q][t] == "1") for q, t in keys]))
-    sure = [("third", "q2", 7, 0.99), ("first", "q1", 3, 0.999), ("second", "q2", 0, 0.5)]
-    for name, q, t, doubt in sure:  # there the verifier parts with the grader
-        was = outcomes.read(runs[name]).codes[int(q[1]) - 1, t] == 0
-        add_verdicts(runs[name], [(q, t)], np.array([1 - doubt if was else doubt]))
-    cfg = analysis.load([f"runs={tmp_path}"])
-    [cohort] = cohorts.load(cfg)
-    rows = to_review(cohort, cfg).rows
-    assert len(rows) == 50
-    found = {(row["model"], row["question_id"], row["trial"]): row for row in rows}
-    order = [cohort.names.index(name) for name in ("first", "second", "third")]
-
-    def chances(matrix: Any) -> Any:
-        mean, sigma = (part[order] for part in avg(matrix))
-        return ndtr((mean[:-1] - mean[1:]) / np.hypot(sigma[1:], sigma[:-1]))
-
-    before = chances(cohort.matrix())
-    for name, q, t, doubt in (sure[0], sure[2]):
-        at = cohort.names.index(name), cohort.question_ids.index(q), t
-        changed = cohort.matrix().copy()
-        changed[at] = 1 - changed[at]
-        moved = doubt * np.abs(chances(changed) - before).sum()
-        assert found[name, q, t]["doubt"] == pytest.approx(doubt)
-        assert found[name, q, t]["change"] == pytest.approx(moved, rel=0.1)
-    assert tuple(rows[0].values())[:3] == sure[0][:3]  # though the first model's is doubted more
-    assert sure[1][:3] not in found
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_a_server_gets_no_cookies_and_another_host_no_key(
         client = Client(EngineConfig(name="openai", url=[url], key_env="OWN_KEY"))
         for _ in range(2):
             with pytest.raises(Rejected):
-                await client.get("/v1/models", 0.0)
+                await client.models()
         await client.close()
 
     asyncio.run(ask())

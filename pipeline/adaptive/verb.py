@@ -77,7 +77,7 @@ def _decided(requested: Request[SettleConfig], dry_run: bool) -> tuple[Plan, Cou
         most = planned.goal.trials
         warn(f"all {most} trials are used; continue with sampling.trials=N and out=FOLDER")
     _tell(seen, tables.record(seen, known))
-    note(f"saved {written[-1]}, leaderboard, race.png and looks.jsonl")
+    note(f"saved {written[-1]}, leaderboard and looks.jsonl")
     return planned, seen
 
 

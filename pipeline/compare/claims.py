@@ -106,7 +106,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
             log_e = np.maximum(log_e, wealth.log_wealth(race.pairs[0], race.weights))
-        coupled = joined([of.name for of in cohort.runs() if seeds_couple(of.run)], 3)
+        coupled = joined([*dict.fromkeys(r.name for r in cohort.runs() if seeds_couple(r.run))], 3)
         why = dependent(scoring.shared_luck(cohort.matrix()), coupled) if models <= RACED else None
         sure = race.better[0] & (why is None), race.tied[0] & (why is None)
         cohort.scored[key] = Claims(log_e, needed, *sure, why)

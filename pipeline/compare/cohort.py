@@ -170,7 +170,11 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     """
     names = [name for name in cohorts[0].names if all(name in c.names for c in cohorts)]
     if not names:
-        raise UserError("pooled: no model has runs on all of these datasets")
+        of = ",".join(cohort.dataset for cohort in cohorts)
+        raise UserError(
+            f"pooled: no model has runs on all of these datasets; `run model=MODEL dataset={of}`"
+            " adds what is missing"
+        )
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
     rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
 
@@ -316,7 +320,7 @@ def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
         rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
         arrays[name] = np.ma.masked_equal(rows, PENDING)  # type: ignore[no-untyped-call]
     lacking = {name: why for of in parts for name, why in of.lacking.items()}
-    return votes.Evidence(arrays, lacking, [texts for of in parts for texts in of.texts])
+    return votes.Evidence(arrays, lacking)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

@@ -13,6 +13,7 @@ from pydantic import Field
 from bayes_at_n.pipeline.base.errors import UserError, install
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import (
+    Folder,
     FolderName,
     Named,
     Natural,
@@ -125,7 +126,7 @@ class SelectionConfig:
     model: list[FolderName] = field(default_factory=list)  # names of run folders; default: all
     folders: list[str] = field(default_factory=list)  # run folders
     runs: Named = "runs"  # folder of runs/DATASET/RUN
-    out: Named | None = None  # folder of results; each verb has its own default
+    out: Folder | None = None  # folder of results; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
 
 
@@ -181,7 +182,7 @@ class EquivalenceConfig:
     folders: list[str] = field(default_factory=list)  # run folders A and B
     margin: Points = 1.0  # runs within so many points of accuracy are equivalent
     replay: Natural = 200  # attempts of A to score with B's engine; 0: none
-    out: Named | None = None  # folder of results
+    out: Folder | None = None  # folder of results
     trust: Trust = "false"  # use the engine settings of B's folder
 
     def problems(self) -> Iterator[str]:

@@ -64,8 +64,8 @@ class EngineConfig:
     url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
     served_name: str | None = None  # its name on the server; default: the only one, or model.id
     key_env: str = "OPENAI_API_KEY"  # environment variable with the server's key
-    # completions, generate: prompts as token ids; chat: as chat turns; auto: token ids if possible
-    api: Annotated[str, one_of("auto", "completions", "chat", "generate")] = "auto"
+    # completions: prompts as token ids; chat: as chat turns; auto: token ids if possible
+    api: Annotated[str, one_of("auto", "completions", "chat")] = "auto"
     allow_missing: list[Omittable] = field(default_factory=list)  # data that the server may omit
     patience_s: Amount = 300.0  # seconds to retry a failing request
     timeout_s: Above0 = 3600.0  # seconds per request
@@ -113,6 +113,8 @@ class VerifierEngineConfig:
     tensor_parallel_size: Positive = 1  # GPUs per replica
     gpu_memory_utilization: Share | None = None  # share of GPU memory; default: engine's
     device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
+    price_in: Amount | None = None  # price per million prompt tokens, in any currency
+    price_out: Amount | None = None  # price per million completion tokens
     args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
 
 

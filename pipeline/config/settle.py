@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import (
     Above0,
-    Named,
+    Folder,
     Natural,
     Points,
     Positive,
@@ -107,7 +107,7 @@ class SettleConfig(Decision):
         default_factory=list
     )  # for bank=true: graded runs of other models, which predict
     assume: Assumed = field(default_factory=Assumed)  # for --dry-run
-    out: Named | None = None  # folder of results
+    out: Folder | None = None  # folder of results
     trust: Trust = "false"  # use the settings in a folder of `settle`
 
     def problems(self) -> Iterator[str]:

@@ -163,16 +163,6 @@ def every(count: int, index: int, marks: int = 8) -> tuple[int, int]:
     return (index * 3) % step, step
 
 
-def bins(count: int, most: float) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how many of `count` items share a bin so that at most `most` remain, and bin starts.
-
-    >>> bins(7, 10)[0], bins(7, 3)
-    (1, (3, array([0, 3, 6])))
-    """
-    size = max(1, -(-count // int(most)))
-    return size, np.arange(0, count, size)
-
-
 def spread(
     positions: npt.ArrayLike, gap: float, low: float = -np.inf, high: float = np.inf
 ) -> Numbers:

@@ -237,6 +237,9 @@ _kept: _Kept | None = None
 def keeping() -> Iterator[None]:
     """Keep the engine that was loaded last within the block, so that `load` can return it again."""
     global _kept
+    if _kept is not None:  # a block around this one does
+        yield
+        return
     kept = _kept = _Kept()
     try:
         yield

@@ -239,6 +239,7 @@ class VllmEngine(Engine):
 def _sampling_params(cfg: RunConfig) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind
+    from vllm.sampling_params import StructuredOutputsParams as Structured
 
     s, stop, pattern = cfg.sampling, cfg.stops, cfg.sampling.repetition_detection
     detection = RepetitionDetectionParams(**asdict(pattern)) if pattern.max_pattern_size else None
@@ -252,6 +253,7 @@ def _sampling_params(cfg: RunConfig) -> Any:
         repetition_penalty=s.repetition_penalty,
         thinking_token_budget=s.thinking_budget,
         repetition_detection=detection,
+        structured_outputs=Structured(json=s.json_schema) if s.json_schema else None,
         seed=s.seed,
         max_tokens=1,
         logprobs=0 if s.logprobs else None,

@@ -180,7 +180,7 @@ def sampling_cost(
     if mean:
         cost = Cost(pending * mean, pending * mean, "the mean of those so far")
     else:
-        cost = Cost(SHARE * most, most, f"assumed: {SHARE:.0%} of the limit, as in the paper")
+        cost = Cost(SHARE * most, most, f"a guess; {SHARE:.0%} of the limit, as in the paper")
     if kind(cfg.engine.name).served:
         return cost._replace(how="a server's GPUs are unknown")
     if totals and totals.completion_tokens and (taken := totals.gpu_s or totals.wall_s):
@@ -223,9 +223,10 @@ def _time_by_size(
     # The last long attempts run alone.
     lost = _START_S[bool(hardware.gpus)] + memory.weights / 1e9 + alone * longest / 2
     return tokens * step / (batch * engines) + lost, (
-        f"assumed: {_EFFICIENCY:.0%} of its bandwidth; {batch} sequences of {gib(memory.attempt)}"
-        f" and {gib(memory.weights)} of weights, so {si(batch / step)} tokens/s per engine,"
-        f" and {duration(lost)} to start and for the last attempts"
+        f"from the sizes of model and hardware; {_EFFICIENCY:.0%} of the bandwidth,"
+        f" {batch} sequences of {gib(memory.attempt)} and {gib(memory.weights)} of weights,"
+        f" so {si(batch / step)} tokens/s per engine, and {duration(lost)} to start and"
+        " for the last attempts"
     )
 
 
@@ -344,9 +345,9 @@ def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
     cost, cfg = expected.cost, run.cfg
     most = "" if expected.measured else f"; at most {si(cost.most)}"
     prompts = si(expected.prompts)
-    yield f"tokens: about {si(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
+    yield f"tokens: about {si(cost.tokens)} ({_short(cost.basis)}){most}; prompts {prompts}"
     yield f"disk: about {si(BYTES_PER_TOKEN * cost.tokens)}B"
-    yield f"time: {_time(cost.seconds, hardware)} ({_how(cost)})"
+    yield f"time: {_time(cost.seconds, hardware)} ({_short(cost.how)})"
     if cfg.budget.given:
         so_far = spent.spent([run])
         finished = max(1, expected.planned - expected.pending)
@@ -367,9 +368,9 @@ def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
         yield f"verifier: {cfg.verifier.name}, {texts}; {', '.join(needs)}"
 
 
-def _how(cost: Cost) -> str:
-    """Return how the time was estimated, with the calculation if --verbose."""
-    return cost.how if mode("verbose") else cost.how.partition(";")[0]
+def _short(basis: str) -> str:
+    """Drop the calculation, which follows the first ";", unless --verbose."""
+    return basis if mode("verbose") else basis.partition(";")[0]
 
 
 def _time(seconds: float | None, hardware: Hardware) -> str:
@@ -391,5 +392,5 @@ def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[s
         return f"{attempts:,} attempts, {si(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
     for name, one in estimates.items():
-        yield f"{name}: {in_words([one])} ({one.cost.basis}; {_how(one.cost)})"
+        yield f"{name}: {in_words([one])} ({_short(one.cost.basis)}; {_short(one.cost.how)})"
     yield f"about {in_words(estimates.values())} on {hardware.name}, with the verifier"

@@ -106,14 +106,15 @@ def build(run: Run) -> Built:
     if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
-            f" {context}: reduced for {clamped} questions, down to {min(limits)}"
+            f" {context}: reduced for {clamped} questions, down to {min(limits)};"
+            f" sampling.max_tokens={min(limits)} samples all of them alike"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    identity = _identity(cfg, table, examples[0], endpoint.weights(cfg, server))
+    identity = identity_of(cfg, table, examples[0], endpoint.weights(cfg, server))
     return Built(table, identity, server, described)
 
 
-def _identity(
+def identity_of(
     cfg: RunConfig, table: pa.Table, examples: list[Example], weights: str
 ) -> dict[str, Any]:
     """Return settings, weights, and hashes of examples, questions and prompts."""

@@ -51,7 +51,7 @@ def prepare(run: Run) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
         runfolder.claim(run, built.identity)
         with runfolder.locked_settings(run):
-            _save(run, built)
+            save(run, built)
         run = Run(run.cfg)
     note_alone(f"prepared {len(run.questions)} questions in {run.path}")
     print_json({"run": run.path, "questions": len(run.questions)})
@@ -138,7 +138,7 @@ def _state(path: Path) -> list[Any]:
     return [[str(one), parquet.fingerprint(one)] for one in files]
 
 
-def _save(run: Run, built: Built) -> None:
+def save(run: Run, built: Built) -> None:
     """Check the folder's state, then write settings, questions and manifest."""
     runfolder.check_same(run, built.identity, raising=True)
     raised_cap.check(run, built)

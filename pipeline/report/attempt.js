@@ -65,7 +65,7 @@ function factsCard(attempt) {
     ["answer", box === "boxed" || box === null ? null : `in no \\boxed: ${words(box)}`],
     ["verifier", three([a, b, c])], ["before calibration", three(raw.map((log) => known(log, Math.exp)))],
     ["ended", known(cut, (value) => (value ? "truncated at its token limit" : "by itself"))],
-    ["tokens", known(tokens, count)], ["NLL, bits per token", known(bits, (value) => fixed(value, 2))],
+    ["tokens", known(tokens, count)], ["NLL per token", known(bits, (value) => `${fixed(value, 2)} bits`)],
     ["NLL of the prompt", known(promptBits, (value) => fixed(value, 2))],
     ["seconds", known(seconds, (value) => fixed(value, 1))]]))}
     ${categories.length > 0 && card("Categories", facts(categories))}</div>`;

@@ -172,12 +172,11 @@ def _datasets(
 
 
 def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel]) -> list[Panel]:
-    """Add the panel of all datasets together, and those of races."""
-    made = [*datasets]
-    if len(cohorts) > 1:
-        together = panels.together(cohorts, cfg)
-        made.insert(0 if together["verdict"] else len(made), together)
-    return [*made, *panels.settled(cohorts, datasets[0]["notices"])]
+    """Add the panel of all datasets together."""
+    if len(cohorts) == 1:
+        return datasets
+    together = panels.together(cohorts, cfg)
+    return [together, *datasets] if together["verdict"] else [*datasets, together]
 
 
 def _library() -> str:

@@ -93,6 +93,6 @@ function Strip({ bits, lengths }) {
       aria-label=${`Surprisal of ${bits.length} tokens, at most ${top.toFixed(1)} bits`}
       onInput=${({ target }) => select(Number(target.value))} onClick=${open}
       onKeyDown=${(event) => event.key === "Enter" && open(event)} />
-    <div class="axis"><span>token 0</span><span>${at === null ? `bits per token, up to ${top.toFixed(1)}` : text}</span>
+    <div class="axis"><span>token 0</span><span>${at === null ? `negative log-likelihood, up to ${top.toFixed(1)} bits` : text}</span>
       <span>token ${bits.length - 1}</span></div></div>`;
 }

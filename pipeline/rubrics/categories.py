@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.console import joined, note, note_alone, percent, results, warn
+from bayes_at_n.pipeline.base.console import joined, mode, note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.scoring import CapsConfig
@@ -201,9 +201,14 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
                 raise UserError("only one of the two has verdicts")
             pool.append(sibling)
         except UserError as error:
-            others.append(f"{folder.name} ({error})")
+            others.append(folder.name)
+            if mode("verbose"):
+                note(f"{folder.name}: {error}")
     if others:
-        note(f"thresholds: other runs left out: {joined(others, 3)}")
+        note(
+            f"thresholds do not pool {joined(others, 3)}: other questions, other verdicts or grades"
+            " that are missing (-v says which)"
+        )
     return {
         **population(run),
         "verifier": verifier,
@@ -371,24 +376,6 @@ def _counts(run: Run, mapped: Recorded) -> Ints:
     ids, codes = rowkeys.question_ids(run), mapped.table["category"].to_numpy()
     codes = rowkeys.placed(mapped.table, ids, codes, (len(ids), run.cfg.sampling.trials), -1)
     return counts(codes, len(mapped.record["categories"]))
-
-
-def draw(run: Run, mapped: Mapped) -> list[Path]:
-    """Draw `categories/NAME.png` and `.pdf` of categories, if `plots=true`; return the pictures."""
-    if not run.cfg.scoring.plots:
-        return []
-    from bayes_at_n.pipeline.display import style
-    from bayes_at_n.pipeline.plots.bars import category_shares  # matplotlib takes half a second
-
-    ids = rowkeys.question_ids(run).to_pylist()
-    for name, of in mapped.items():
-        rows = of.record["categories"]
-        labels = [f"{row['index']} {row['name'].replace('_', ' ')}" for row in rows]
-        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {of.record['name']}"
-        weights = [row["weight"] for row in rows]
-        picture = category_shares(title, labels, _counts(run, of), weights, ids)
-        style.save(picture, run.path / "categories" / name)
-    return [run.path / "categories" / f"{name}.png" for name in mapped]
 
 
 def print_rubrics(run: Run, scores: Scores) -> None:

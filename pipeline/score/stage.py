@@ -53,18 +53,16 @@ def score(run: Run, rubrics: bool = False) -> None:
     """
     labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
-    scores, graded, mapped, curve = scored(run, rubrics)
+    scores, graded, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
     display.print_json(scores)
     if (own := load_folder(run.path, []).sampling.trials) != run.cfg.sampling.trials:
         return note_alone(f"nothing saved: {run.path} has sampling.trials={own}")
     if curve is not None:
-        pictures = {}
-        if run.cfg.scoring.plots:
-            from bayes_at_n.pipeline.plots.caps import by_cap  # matplotlib takes half a second
+        from bayes_at_n.pipeline.plots.caps import by_cap  # matplotlib takes half a second
 
-            pictures["curve"] = by_cap(curve.rows, curve.title)
-        files.write(run.path / "caps", "caps", {}, {"curve": curve}, pictures)
+        picture = by_cap(curve.rows, curve.title)
+        files.write(run.path / "caps", "caps", {}, {"curve": curve}, {"curve": picture})
         note(f"saved {run.path / 'caps'}")
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
@@ -74,18 +72,14 @@ def score(run: Run, rubrics: bool = False) -> None:
             question_ids=np.array(graded.question_ids, dtype=str),
         )
     runfolder.write_json(run.path / "scores.json", scores)
-    if drawn := categories.draw(run, mapped):
-        note_alone(f"drew {len(drawn)} pictures of category shares in {drawn[0].parent}")
     note_alone(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def scored(
-    run: Run, rubrics: bool = False
-) -> tuple[Parts, Outcomes, Mapping[str, Recorded], Table | None]:
+def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
     """Compute and print what `scores.json` is to hold; write nothing.
 
-    `rubrics`: print their scores, not metrics. Returns also outcomes, categories and the curve of
-    `caps=`. Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
+    `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
+    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -107,9 +101,8 @@ def scored(
     if not rubrics:
         shown.show(scores, metrics)
     shown.warn_of_intervals(scores)
-    swings = votes.swings(graded.question_ids, {run.cfg.model.name: evidence})
     of_categories = by_category.table(run, outcomes.correct(graded.codes), run.cfg.scoring)
-    for name, table in (("categories", of_categories), ("votes", swings), ("caps", curve)):
+    for name, table in (("categories", of_categories), ("caps", curve)):
         if table is not None:
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
@@ -133,7 +126,7 @@ def scored(
         warn(f"{of} are pending, ungraded or unjudged; they are left out, not counted as wrong")
     if cut := runfolder.continuing(run):
         warn(f"{len(cut)} truncated attempts count as truncated until `run` continues them")
-    return scores, graded, mapped, curve
+    return scores, graded, curve
 
 
 def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:

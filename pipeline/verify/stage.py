@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
-from bayes_at_n.pipeline.verify import calibrate, prompts, texts
+from bayes_at_n.pipeline.verify import calibrate, generated, prompts, texts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.texts import Plan
@@ -70,6 +70,9 @@ def _verify(original: Run) -> None:
     )
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
+    if run.cfg.verifier.kind == "generate":
+        generated.verify(original, run, template, made_by)
+        return
     path, work = run.path, "attempts were verified"
     lock = lease.held(path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(path, work) as intact:
@@ -122,7 +125,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Chec
     """Judge the texts that are not judged yet; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
     candidates, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
-    probes = [texts.digest(candidate) for candidate in candidates]
+    probes = [prompts.digest(candidate) for candidate in candidates]
     new = {name: one for name, one in zip(probes, candidates, strict=True) if name not in done}
     pending = texts.distinct(attempts, [*done, *new])
 
@@ -232,6 +235,9 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[P
         "label": np.array(LABELS)[calibrated.argmax(axis=1)],
         "tokens": attempts["tokens"],
         "cut": attempts["cut"],
+        **{
+            name: pa.nulls(len(attempts), VERDICTS.field(name).type) for name in ("points", "votes")
+        },
     }
     table = pa.table(columns, schema=VERDICTS)
     for part in pending:

@@ -266,15 +266,15 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
     run_of(root, "good", {"d": "10"}, dataset="more")
     out = root / "out"
     out.mkdir()
-    for name in ("neighbors.csv", "questions.pdf", "notes.csv"):
+    for name in ("neighbors.csv", "forest.pdf", "notes.csv"):
         (out / name).write_text("mine")  # no comparison has been here: nobody's but the user's
     compared(root, "dataset=sums,more")
-    assert {"neighbors.csv", "questions.pdf", "sums/neighbors.csv"} <= files_in(out)
+    assert {"neighbors.csv", "forest.pdf", "sums/neighbors.csv"} <= files_in(out)
     (out / "sums" / "notes.md").write_text("mine")
     compared(root, "dataset=sums")
     stems = ("leaderboard", "metrics", "attempts")
     tables = {f"{t}.{e}" for t in stems for e in ("csv", "json", "tex", "md")}
-    pictures = {f"{p}.{e}" for p in ("forest", "questions") for e in ("png", "pdf")}
+    pictures = {"forest.png", "forest.pdf"}
     pairs = {f"{t}.{e}" for t in ("neighbors", "pairs") for e in ("csv", "json", "tex", "md")}
     kept = {"compare.json", "notes.csv"}
     assert files_in(out) == kept | tables | pictures | pairs | {"sums/notes.md"}
@@ -370,7 +370,7 @@ def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: C
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
     assert (root / "_compare" / "scores.json").is_file()
     (root / "file").write_text("")
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match="out="):
         compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
     capsys.readouterr()
 

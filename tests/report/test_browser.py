@@ -375,48 +375,6 @@ def test_a_printed_report_has_at_most_six_pages(browser: Any, index_html: Path) 
     page.close()
 
 
-@pytest.fixture(scope="module")
-def torn_html(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three models, one without signals, one that left a question out; a name that turns round."""
-    root = tmp_path_factory.mktemp("torn")
-    shutil.copytree(runs / "set", root / "runs" / "turn\u202eset")
-    folder = root / "runs" / "turn\u202eset"
-    shutil.copytree(folder / "plain", folder / "torn")
-    shutil.rmtree(folder / "torn" / "signals")
-    build.report(analysis.load([f"runs={root / 'runs'}", f"out={root / 'out'}"]))
-    return root / "out" / "index.html"
-
-
-@pytest.mark.browser
-def test_a_run_without_signals_costs_others_no_categories(browser: Any, torn_html: Path) -> None:
-    page = browser.new_page()
-    page.goto(torn_html.as_uri())
-    notices = page.locator("#panel-0 .notice")
-    expect(notices).to_contain_text("no categories of torn")
-    expect(notices).to_contain_text("pipeline categorize")
-    expect(notices).not_to_contain_text("made again")
-    rubrics = page.locator("#panel-0 .block:has(summary:text-is('Rubrics')) tbody th")
-    expect(rubrics).to_have_count(2)
-    assert sorted(rubrics.all_text_contents()) == ["evil", "plain"]
-    found = columns(next(torn_html.parent.glob("attempts/*/0-q0.js")))
-    models, assigned = np.array(found["m"]), np.array(found["categories"])
-    codes = [assigned[models == m] for m in range(3)]
-    assert codes[0].max() > 0 and codes[1].max() > 0 and set(codes[2].flat) == {-1}
-    page.close()
-
-
-@pytest.mark.browser
-def test_a_name_cannot_turn_the_text_round(browser: Any, torn_html: Path) -> None:
-    page = browser.new_page()
-    page.goto(torn_html.as_uri())
-    expect(page.locator("h1 bdi")).to_have_text("turn⟨U+202E⟩set")
-    page.locator(".map td a").first.click()
-    page.wait_for_selector("#attempt h3 bdi")
-    assert "\u202e" not in page.locator("body").inner_text()
-    assert "\u202e" not in page.title()
-    page.close()
-
-
 @pytest.mark.browser
 def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
