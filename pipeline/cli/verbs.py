@@ -51,16 +51,15 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{clean(message)}; see `{self.prog} --help`")
 
 
-_COMMON: dict[str, str | dict[str, Any]] = {  # flags of all verbs; the last six are Hydra's
+_COMMON: dict[str, str | dict[str, Any]] = {  # flags of all verbs; the last five are Hydra's
     "-q --quiet": "print only results, warnings and errors",
     "-v --verbose": "print full tables and a note for every step",
     "--json": "print results as JSON Lines on standard output, all else on standard error",
-    "--cfg -c": {"choices": ["job", "all"], "help": "print the composed configuration and exit"},
+    "--cfg -c": {"choices": ["job"], "help": "print the composed configuration and exit"},
     "--info -i": {
         "choices": ["defaults", "searchpath"],
         "help": "print where the configuration comes from",
     },
-    "--package -p": {"metavar": "KEY", "help": "with --cfg: print only this part"},
     "--resolve": "with --cfg: resolve interpolations",
     "--config-dir -cd": {"metavar": "DIR", "help": "also search this folder for config groups"},
     "--multirun -m": "accepted, but not needed: several values always make several runs",
@@ -154,7 +153,6 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
             "--file": {"metavar": "IN", "help": "grade this JSON Lines file instead of a run"},
             "--out": {"metavar": "OUT", "help": "with --file: write graded lines here"},
             "--complete": "fail if attempts are pending and the budget is not spent",
-            "--review": "also list disagreements with plain math-verify in review.jsonl",
         },
         examples="grade RUN_FOLDER grading.compat=math_verify  # why another score differs",
     ),

@@ -164,7 +164,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         tables["neighbors"] = pairwise.neighbors(cohort, cfg)
         if (of_all := pairwise.pairs(cohort, cfg)) is not None:
             tables["pairs"] = of_all
-        if cfg.ranking.methods or cfg.ranking.replicates:
+        if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})

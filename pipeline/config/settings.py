@@ -451,7 +451,6 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
     settings = {
         "batch_size": cfg.verifier.batch_size,
         "gpu_memory_utilization": engine.gpu_memory_utilization,
-        "batch_invariant": engine.batch_invariant and engine_kind.batch_invariant,
         "device": engine.device if name == engine.name else None,
         "key_env": engine.key_env,
         "in_flight": engine.in_flight if engine_kind.served else None,

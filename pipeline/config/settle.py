@@ -60,17 +60,11 @@ class Decision:
     until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # confidence of all decisions together
     margin: Points = 1.0  # models within so many points of accuracy count as equal
-    # anytime: valid at any number of looks; looks: at planned looks, asymptotically
-    method: Annotated[str, one_of("anytime", "looks")] = "anytime"
     # attempts: all are independent; trials: only trials are, as with shared seeds, which needs far
     # more attempts
     independent: Annotated[str, one_of("attempts", "trials")] = "attempts"
     block: Positive | None = None  # trials between looks; default: 3, 3, 4, 5...; replay: 1
     seed: Natural = 0  # seed of permutations and simulations
-
-    def problems(self) -> Iterator[str]:
-        if self.independent == "trials" and self.method != "anytime":
-            yield f"method={self.method}: independent=trials needs method=anytime"
 
 
 @dataclass
@@ -111,7 +105,6 @@ class SettleConfig(Decision):
     trust: Trust = "false"  # use the settings in a folder of `settle`
 
     def problems(self) -> Iterator[str]:
-        yield from super().problems()
         if self.permutations and not self.replay:
             yield f"permutations={self.permutations}: needs replay=FOLDER"
         asks = until(self.until).kind in ("best", "width") and not (self.replay or self.folders)
@@ -132,7 +125,6 @@ class PlanConfig(Decision, Assumed):
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
-        yield from Decision.problems(self)
         yield from Assumed.problems(self)
         if not self.accuracies and not self.folders:
             yield "accuracies=[]: name folders of graded runs, or write accuracies=[0.6,0.5]"

@@ -13,9 +13,7 @@ from bayes_at_n.pipeline.base.console import (
     note_alone,
     plural,
     results,
-    substep,
     warn,
-    warnings_once,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -190,7 +188,6 @@ def _scores(
         scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
-    of_rubrics = dict[str, scoring.Counts | None]()
     if run.cfg.prior.run is not None:
         ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
         prior = priors.load(run.cfg.prior, run, ids)
@@ -201,13 +198,11 @@ def _scores(
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
             warn(line)
-        with substep(), warnings_once():  # one warning for all of them
-            of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
     if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
     if mapped:
-        scores["rubrics"] = categories.rubric_scores(run, mapped, of_rubrics)
+        scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
 
 
