@@ -4,6 +4,7 @@ The judge is whatever decides the run's outcomes, and beside it the verifier whe
 verdicts. Scores are avg over these questions, as what people would call correct.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -85,13 +86,13 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     rows = list[Parts]()
 
     def add(who: str, value: float, low: float | None = None, high: float | None = None) -> None:
-        interval = None if low is None else (max(low, 0.0), min(high or 0.0, 1.0))
-        rows.append({"who": who, "value": min(max(value, 0.0), 1.0), "interval": interval})
+        rows.append({"who": who, "value": value, "interval": None if low is None else (low, high)})
 
     for name, said in words(run, found, keys).items():
         powered = scoring.prediction_powered(
             said, people.values, people.at, clusters=clusters, **own
         )
+        powered = powered._replace(value=min(max(powered.value, 0.0), 1.0))
         sharp = (said >= 0.5).astype(np.float64)
         bayes = scoring.misclassification(sharp, people.values, people.at, groups=long, **own)
         add(name, float(weights @ said))
@@ -127,6 +128,28 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     ]
     title = f"{plural(people.at.size, 'label')} of people, {plural(keys.size, 'attempt')}"
     return record, Table(title, columns, rows, lines)
+
+
+def of_runs(runs: Mapping[str, Run], confidence: float) -> Table | None:
+    """Tabulate the corrected score of each run with labels; None where none has any."""
+    rows = list[Parts]()
+    for name, run in runs.items():
+        made = corrected(run, outcomes.read(run, quiet=True)) if labels.files(run) else None
+        if made:
+            record, table = made
+            of = record["grader"]["corrected"]
+            ends = {"corrected": of["value"], "interval": (of["low"], of["high"])}
+            first = {key: table.rows[0][key] for key in ("value", "missed", "accepted")}
+            rows.append({"model": name, "labels": record["labels"], **first, **ends})
+    columns = [
+        Column("model", "model", align="left"),
+        Column("value", "avg", format="{:.3f}"),
+        Column("corrected", "by people", format="{:.3f}"),
+        Column("interval", f"{percent(confidence)} interval", format="{:.3f}"),
+        *(Column(key, key) for key in ("labels", "missed", "accepted")),
+    ]
+    notes = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
+    return Table("scores corrected by people's labels", columns, rows, notes) if rows else None
 
 
 def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:

@@ -39,7 +39,7 @@ _UNIFORM = 0.5  # share of a sample that is drawn without regard to doubts
 class Corrected(NamedTuple):
     """What :func:`prediction_powered` finds."""
 
-    value: float  # may lie outside 0..1
+    value: float  # may lie outside 0..1, unlike the ends
     sigma: float
     low: float
     high: float
@@ -127,7 +127,7 @@ def prediction_powered(
     middle = base + shift + left.mean() * (moved - shift)
     drawn = s.rows if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     pool = None if drawn is None else _pool(s, lam, shift, drawn, sigma, level)
-    low, high = float(middle - reach), float(middle + reach)
+    low, high = (within(middle + side * reach, UNIT) for side in (-1, 1))
     return Corrected(base + shift, sigma, low, high, lam, pool)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import make_run
 from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
 
 from bayes_at_n.pipeline.config import analysis

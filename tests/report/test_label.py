@@ -10,6 +10,7 @@ from helpers import again, make_run, run_of
 
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.report import label
+from bayes_at_n.pipeline.score import people
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import labels
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -46,6 +47,12 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
+    table = people.of_runs({"run": run}, 0.95)
+    assert (
+        table
+        and table.rows[0]["missed"]
+        == f"{int(wrong[np.isin(second.keys, second.order)].sum())} of 22"
+    )
     assert found["labels"] == 22 and found["grader"]["corrected"]["value"] == pytest.approx(1)
 
 
@@ -61,4 +68,4 @@ def test_a_page_of_several_runs_is_blind_and_refuses_scripts(tmp_path: Path) -> 
     names = [row["run"] for row in rows]
     assert len(rows) == 120 and names != sorted(names) and {*names} == {"a-model", "b-model"}
     assert not {"outcome", "label", "a", "model"} & {*rows[0]}
-    assert main.main(["label", "labels.sample=3"]) == 1  # of no run
+    assert main.main(["label", "labels.sample=3"]) == 2  # of no run
