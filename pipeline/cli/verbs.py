@@ -77,7 +77,7 @@ def declare(parser: argparse.ArgumentParser, verb: Verb, settings: str = "") -> 
 
 GROUPS = {
     "everyday": "run status compare report",
-    "stages": "prepare generate grade verify categorize score",
+    "stages": "prepare generate grade verify categorize score label",
     "adaptive": "settle plan",
     "records": "import export equivalence",
     "cluster": "submit prefetch catalogue",
@@ -159,9 +159,9 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     "verify": Verb(
         "verify.stage:verify",
         "judge every attempt with a verifier: calibrated label probabilities",
-        keys="verifier labels dataset.judge",
+        keys="verifier labels.file dataset.judge",
         reads=True,
-        examples="verify RUN_FOLDER labels.sample=60  # a sample for annotators, in labels.jsonl",
+        examples="verify RUN_FOLDER verifier=compassverifier-7b",
     ),
     "categorize": Verb(
         "rubrics.categories:categorize",
@@ -173,10 +173,21 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     "score": Verb(
         "score.stage:score",
         "compute Bayes@N, avg@N, Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
-        keys="scoring prior",
+        keys="scoring prior labels.file",
         flags={"rubrics": "also print a table for each rubric"},
         reads=True,
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
+    ),
+    "label": Verb(
+        "report.label:label",
+        "make a page on which a person labels a sample of attempts, blind to model and judge",
+        keys="labels",
+        composes=True,
+        reads=True,
+        flags={"--open": "open it in the browser"},
+        examples="""\
+label RUN_FOLDER  # 60 random attempts; then: score RUN_FOLDER labels=NAME.jsonl
+label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
     ),
     "prefetch": Verb(
         "prepare.stage:prefetch",

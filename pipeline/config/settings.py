@@ -342,10 +342,10 @@ class VerifierConfig:
 
 @dataclass
 class LabelsConfig:
-    """Human labels: `verify` draws a sample of attempts to label, and reads labels."""
+    """Labels of people, which `label` makes a page for and `score` corrects by."""
 
-    file: Named | None = None  # labels to read: JSON Lines with question_id, trial, correct
-    sample: Positive | None = None  # number of attempts to write to labels.jsonl
+    file: Named | None = None  # labels to add: JSON Lines with question_id, trial, correct
+    sample: Positive | None = None  # number of attempts to draw, more than were drawn before
 
 
 @dataclass
