@@ -89,12 +89,10 @@ def write(export: Export, folder: Path) -> None:
             {"config_name": n, "data_files": f"data/{n}/*.parquet"} for n in dict.fromkeys(names)
         ],
     )
-    (folder / "images").mkdir()
     parts = "\n\n".join(_part(cohort, cfg, folder / "images") for cohort in cohorts)
     rows = plural(sum(source.table.num_rows for source in export.sources), "attempt")
     heads = {"title": markdown(title), "attempts": rows, "config": names[0]}
-    text = _CARD.format(front=front, parts=parts, **heads)
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    (folder / "README.md").write_text(_CARD.format(front=front, parts=parts, **heads), "utf-8")
 
 
 def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
