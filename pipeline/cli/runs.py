@@ -117,27 +117,23 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
     The command that each run gets afterwards reports its errors.
     """
     from bayes_at_n.pipeline.generate.stage import together
+    from bayes_at_n.pipeline.prepare.stage import prepare
 
     for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
         if len(group) > 1 or group[0].race:
             with substep():
-                runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
+                runs = []
+                for cfg in group:
+                    with contextlib.suppress(UserError, DamagedData):
+                        if verb == "run" and "prepare" in cfg.stages:
+                            prepare(Run(cfg))
+                        runs += [run] if (run := Run(cfg)).questions else []
                 try:
                     together(runs)
                 except UserError as error:
                     if group[0].race:  # `settle` runs no further command for each run
                         raise
                     warn(str(error))
-
-
-def _is_prepared(run: Run, verb: str) -> bool:
-    from bayes_at_n.pipeline.prepare.stage import prepare
-
-    with contextlib.suppress(UserError, DamagedData):
-        if verb == "run" and "prepare" in run.cfg.stages:
-            prepare(run)
-        return bool(run.questions)
-    return False
 
 
 def grade(
