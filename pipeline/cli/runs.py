@@ -8,7 +8,6 @@ from bayes_at_n.pipeline.base.console import (
     mode,
     never_silent,
     note,
-    prints_json,
     results,
     substep,
     warn,
@@ -177,7 +176,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     sources: list[Path | RunConfig] = [*map(Path, folders)]
     if settings or not folders:
         sources = [configured([*folders, *one]) for one in compose.expand(settings)]
-    one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.rubrics import categories, signals
         from bayes_at_n.pipeline.store import graded
@@ -189,7 +187,4 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         runs.watch(sources, every or runs.EVERY_S)
     else:
         with never_silent("status"):
-            if one_run and not prints_json():
-                runs.show_run(Run(configured([*folders, *settings])))
-            else:
-                runs.show(sources)
+            runs.show(sources)

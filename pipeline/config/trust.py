@@ -55,9 +55,8 @@ def check(
     values = {key: value for key, value in _untrusted(cfg, trusted).items() if key not in typed}
     left = []
     for key in values:  # the word reveals no secret: as a key that is none, or to an unknown host
-        variable = (
-            key.startswith("verifier.") and cfg.verifier.engine.key_env
-        ) or cfg.engine.key_env
+        own = cfg.verifier.engine.key_env if key.startswith("verifier.") else None
+        variable = own or cfg.engine.key_env
         odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
         secret = odd or (key.endswith(".url") and bool(os.environ.get(variable)))
         left += [key] if word != "true" or secret else []
