@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import bank, data, live, looks, luck, plan, preview, tables
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Goal, Plan
@@ -108,7 +109,7 @@ def _permuted(known: Outcomes, goal: Goal, number: int) -> dict[str, Any]:
     shares = []
     with Meter("permutations", number) as meter:
         for _ in range(number):
-            *_, last = states(rng.permuted(known.codes, axis=2), goal)
+            *_, last = states(rng.permuted(scoring.values(known.codes), axis=2), goal)
             decided[_decision(last, goal)] += 1
             shares.append(last.spent.sum() / (len(goal.names) * goal.trials))
             meter.advance(1)

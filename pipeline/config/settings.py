@@ -408,6 +408,12 @@ class RunConfig:
                 yield f"sampling.{key}=true: engine=callable returns texts only; set it to false"
 
     @property
+    def point_weights(self) -> list[float] | None:
+        """Return the score of 0, 1, ... points where a judge gives outcomes points, else None."""
+        writes = self.dataset.judge and self.verifier.kind == "generate"
+        return self.verifier.judgement.scores if writes else None
+
+    @property
     def stops(self) -> list[str]:
         """Return the strings that end an attempt: the prompt's and the protocol's."""
         return [*dict.fromkeys([*self.prompt.stop, *self.sampling.stop])]

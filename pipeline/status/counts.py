@@ -70,6 +70,7 @@ class Counts:
         self._shape = (len(run.questions), run.cfg.sampling.trials)
         self._shards: dict[str, _Shard] = {}  # by stem
         self.outcomes: Codes = np.full(self._shape, PENDING, np.int8)
+        self.matrix: Any = correct(self.outcomes)
         self.stale, self.waiting = "", False
         self._graded_versions: list[tuple[str, str]] = []
         self._merge_shards({})
@@ -110,8 +111,10 @@ class Counts:
         self.outcomes, self.waiting, self.stale = np.full(self._shape, PENDING, np.int8), False, ""
         try:
             graded = outcomes.read(self.run, quiet=True)
-            self.outcomes = graded.codes
-            self.waiting = bool(((graded.codes == PENDING) & (graded.ruled != PENDING)).any())
+            self.outcomes, self.matrix = graded.codes, graded.matrix
+            pending = ((graded.codes == PENDING) & (graded.ruled != PENDING)).any()
+            # Of a judge that writes these may be undecided, and stay so.
+            self.waiting = bool(pending) and self.run.cfg.verifier.kind != "generate"
         except Stale as error:
             self.stale = str(error)
         self._graded_versions = versions
@@ -169,7 +172,7 @@ def score(counts: Counts, stored: bool = False) -> RunningScore | None:
         return None
     if stored and (running_score := _stored_score(counts.run)):
         return running_score
-    matrix = correct(counts.outcomes)[has_outcome]
+    matrix = counts.matrix[has_outcome]
     values: list[Any] = [headline(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
     values += [scoring.avg(matrix)[0], level, int(matrix.count())]
     return RunningScore(*values)
