@@ -226,18 +226,3 @@ def test_a_server_gets_no_cookies_and_another_host_no_key(
     asyncio.run(ask())
     assert [headers.get("Authorization") for headers in heard] == ["Bearer secret"] * 2
     assert not any("Cookie" in headers or "127.0.0.2" in headers["Host"] for headers in heard)
-
-
-def test_a_parent_file_of_the_current_folder_makes_nothing_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(compose.OWN, "own")
-    for name, text in (
-        ("own/model/mine.yaml", "defaults: [limo-v2, _self_]\nname: mine\n"),
-        ("configs/model/limo-v2.yaml", "name: limo-v2\nid: /x\n"),
-    ):
-        Path(name).parent.mkdir(parents=True)
-        Path(name).write_text(text)
-    assert compose.load(["model=mine"]).model.id == "/x"
-    assert [cfg.model.id for cfg in compose.trusted("model", "mine")] == ["GAIR/LIMO-v2"]

@@ -165,7 +165,6 @@ def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
             seed=goal.cfg.seed,
             confidence=goal.cfg.confidence,
             tie=goal.margin,
-            method=goal.cfg.method,  # type: ignore[arg-type]
             looks=goal.looks,
             independent=goal.cfg.independent,  # type: ignore[arg-type]
             cost=cost[:, None],
@@ -206,10 +205,10 @@ def forecast(seen: Course) -> Forecast | None:
     The evidence of each open model is drawn out straight, at its growth over the last half of the
     trials, to the look after it is enough (an interval's width falls with the root of trials). Who
     has no evidence of its own, as the leader, goes on as long as the last of the others. None where
-    nothing is known: before the first look, and of planned looks.
+    nothing is known: before the first look.
     """
     goal = seen.goal
-    if not seen.states or (goal.cfg.method != "anytime" and goal.until.kind != "width"):
+    if not seen.states:
         return None
     state = seen.states[-1]
     open_ = state.known.open & (not ended(state, goal))

@@ -60,17 +60,11 @@ class Decision:
     until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # confidence of all decisions together
     margin: Points = 1.0  # models within so many points of accuracy count as equal
-    # anytime: valid at any number of looks; looks: at planned looks, asymptotically
-    method: Annotated[str, one_of("anytime", "looks")] = "anytime"
     # attempts: all are independent; trials: only trials are, as with shared seeds, which needs far
     # more attempts
     independent: Annotated[str, one_of("attempts", "trials")] = "attempts"
     block: Positive | None = None  # trials between looks; default: 3, 3, 4, 5...; replay: 1
     seed: Natural = 0  # seed of simulations and of draws from banks
-
-    def problems(self) -> Iterator[str]:
-        if self.independent == "trials" and self.method != "anytime":
-            yield f"method={self.method}: independent=trials needs method=anytime"
 
 
 @dataclass
@@ -91,7 +85,6 @@ class SettleConfig(Decision):
     trust: Trust = "false"  # use the settings in a folder of `settle`
 
     def problems(self) -> Iterator[str]:
-        yield from super().problems()
         asks = until(self.until).kind in ("best", "width") and not (self.replay or self.folders)
         if self.bank and not asks:
             yield "bank=true: needs until=best or width:W, and settings such as model=a dataset=b"
@@ -118,7 +111,6 @@ class PlanConfig(Decision):
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
-        yield from super().problems()
         if self.accuracies and self.folders:
             yield f"accuracies={self.accuracies}: leave them out; the runs in folders have them"
         if not self.accuracies and not self.folders:

@@ -76,7 +76,7 @@ def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
     assert found["money"] == pytest.approx(2 * found["tokens"] / 1e6)
     assert told(capsys, *asked, "until=width:0.2")["settled"] == 1
     assert told(capsys, *asked, "until=width:0.02", "budget.tokens=480000")["settled"] == 0
-    assert main.main([*asked, "until=order", "method=looks"]) == 0
+    assert main.main([*asked, "until=order"]) == 0
     said = capsys.readouterr().out
     assert "GPU-hours" in said and "model-1 minus model-2" in said
     # Of 30 questions and two models; at 40 trials a question more takes 80 attempts.

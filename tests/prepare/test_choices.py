@@ -26,7 +26,6 @@ from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.prompts import as_candidate
 from bayes_at_n.prompts import options as lines_of
 from bayes_at_n.verifiers import LETTERS
 
@@ -248,14 +247,6 @@ def test_letters_are_those_of_the_table(prepared_choices: Any, tmp_path: Path, a
         assert (row["answer"] == "A") is right  # of the table, where the gold answer is A
         letter = expected["gold"] if trial else "A"
         assert row["reason"].endswith(f", shown as {letter}") or answer == "python"
-
-
-def test_the_verifier_sees_the_options(prepared_choices: Any) -> None:
-    run = prepared_choices("trial", "prompt.shuffle=trial")
-    row = runfolder.as_presented(run.cfg, run.questions[0], 2)
-    candidate = as_candidate(row)
-    assert candidate.gold == f"{row['gold']}) {run.questions[0]['choices'][0]}"
-    assert candidate.question.endswith(f"D) {row['choices'][3]}")
 
 
 def test_position_bias_is_measured(prepared_choices: Any, capsys: Capsys) -> None:

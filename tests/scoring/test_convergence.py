@@ -88,7 +88,6 @@ JUDGED: list[tuple[Metric, Callable[[list[int], int], Any]]] = [
     (of("naive-pass@2"), lambda cs, n: sum(1 - (1 - Fraction(c, n)) ** 2 for c in cs) / len(cs)),
     (of("g-pass@4:0.5"), one(lambda j: Fraction(j >= 2), 4)),
     (of("mg-pass@3"), upper(3)),
-    (of("mg-pass-integral@3"), one(lambda j: max(Fraction(2 * j, 3) - 1, Fraction(0)), 3)),
     (of("maj@3"), one(lambda j: Fraction(j >= 2), 3)),
     (of("auc@3"), one(lambda j: auc(3, j), 3)),
     (of("spectrum@3:0.1:0.3:0.2"), spectrum(TENTHS)),

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from bayes_at_n.scoring.metrics import empirical
 from bayes_at_n.scoring.metrics.bayes import avg, bayes
-from bayes_at_n.scoring.metrics.empirical import empirical_bayes, empirical_bayes_ci, fit_prior
+from bayes_at_n.scoring.metrics.empirical import empirical_bayes_ci, fit_prior
 from bayes_at_n.scoring.numerics import shared_prior
 from bayes_at_n.scoring.numerics.inputs import Counts
 
@@ -86,7 +86,7 @@ def sampled(counts: Any, w: Any, draws: int = 300_000) -> tuple[float, float, fl
 @pytest.mark.parametrize(("counts", "what"), TINY, ids=[what for _, what in TINY])
 def test_the_integral_is_that_of_a_dense_grid(counts: list[list[int]], what: str) -> None:
     wanted = grid(counts)
-    mu, sigma = empirical_bayes(Counts(counts))
+    mu, sigma = empirical_bayes_ci(Counts(counts))[:2]
     prior = fit_prior(Counts(counts))
     assert mu == pytest.approx(wanted["mu"], abs=2e-5)
     assert sigma == pytest.approx(wanted["sigma"], rel=1e-3)
@@ -101,7 +101,7 @@ def test_many_questions_narrow_the_grid() -> None:
     right = rng.binomial(30, rng.beta(2, 3, size=400))
     counts = np.stack([30 - right, right], axis=-1)
     wanted = grid(counts.tolist())
-    mu, sigma = empirical_bayes(Counts(counts))
+    mu, sigma = empirical_bayes_ci(Counts(counts))[:2]
     prior = fit_prior(Counts(counts))
     assert (mu, sigma) == pytest.approx((wanted["mu"], wanted["sigma"]), rel=1e-4)
     assert math.log(prior.concentration) == pytest.approx(wanted["log_s"], abs=2e-3)
@@ -121,7 +121,7 @@ def test_many_questions_narrow_the_grid() -> None:
 )
 def test_more_outcomes_against_draws_from_the_hyperprior(counts: Any, w: Any) -> None:
     mu, sigma, log_s, spread = sampled(counts, w)
-    found = empirical_bayes(Counts(counts), w)
+    found = empirical_bayes_ci(Counts(counts), w)[:2]
     prior = fit_prior(Counts(counts), categories=len(w))
     assert found[0] == pytest.approx(mu, abs=0.05 * sigma)
     assert found[1] == pytest.approx(sigma, rel=0.06)
@@ -133,9 +133,9 @@ def test_more_outcomes_against_draws_from_the_hyperprior(counts: Any, w: Any) ->
 def test_the_scheme_for_many_outcomes_agrees_with_the_quadrature_for_two(
     counts: list[list[int]], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = empirical_bayes(Counts(counts))
+    exact = empirical_bayes_ci(Counts(counts))[:2]
     monkeypatch.setattr(shared_prior, "_two_outcomes", shared_prior._many_outcomes)
-    mu, sigma = empirical_bayes(Counts(counts))
+    mu, sigma = empirical_bayes_ci(Counts(counts))[:2]
     assert mu == pytest.approx(exact[0], abs=0.02 * exact[1])
     assert sigma == pytest.approx(exact[1], rel=0.03)
 
@@ -191,7 +191,7 @@ def test_it_is_calibrated_where_its_own_model_draws_the_questions(categories: in
 
 def test_sigma_carries_the_uncertainty_of_the_fit() -> None:
     counts = np.array([[1, 3], [0, 4], [0, 4], [2, 2], [1, 3], [0, 4]])
-    mu, sigma = empirical_bayes(Counts(counts))
+    mu, sigma = empirical_bayes_ci(Counts(counts))[:2]
     prior = fit_prior(Counts(counts))
     nu = prior.concentration * prior.mean + counts
     share, total = nu[:, 1] / nu.sum(axis=1), nu.sum(axis=1)
@@ -202,7 +202,7 @@ def test_sigma_carries_the_uncertainty_of_the_fit() -> None:
 
 def test_easy_questions_are_not_pulled_to_the_middle() -> None:
     R = [[1] * 78 + [0] * 2] * 30
-    mu, sigma = empirical_bayes(R)
+    mu, sigma = empirical_bayes_ci(R)[:2]
     a, sigma_a = avg(R)
     assert abs(mu - a) < 0.25 * sigma
     assert sigma == pytest.approx(math.sqrt(0.975 * 0.025 / 2400), rel=0.05)
@@ -232,10 +232,10 @@ def test_blocks_and_ways_to_sum_do_not_show(monkeypatch: pytest.MonkeyPatch) -> 
     rng = np.random.default_rng(2)
     two = rng.multinomial(60, [0.2, 0.8], size=(7, 9))
     three = rng.multinomial(60, [0.2, 0.7, 0.1], size=(7, 9))
-    before = empirical_bayes(Counts(two)), empirical_bayes(Counts(three), [0, 1, 3])
+    before = empirical_bayes_ci(Counts(two)), empirical_bayes_ci(Counts(three), [0, 1, 3])
     monkeypatch.setattr(shared_prior, "BLOCK", 1)
     monkeypatch.setattr(shared_prior, "LONG", 0)
-    after = empirical_bayes(Counts(two)), empirical_bayes(Counts(three), [0, 1, 3])
+    after = empirical_bayes_ci(Counts(two)), empirical_bayes_ci(Counts(three), [0, 1, 3])
     assert np.allclose(before, after, rtol=1e-8, atol=0)
 
 
@@ -252,8 +252,8 @@ def test_weights_shift_and_scale_and_outcomes_can_be_swapped() -> None:
 
 def test_a_question_without_trials_takes_after_the_others() -> None:
     seen = [[1, 79]] * 20
-    mu, sigma = empirical_bayes(Counts(seen))
-    more = empirical_bayes(Counts([*seen, [0, 0]]))
+    mu, sigma = empirical_bayes_ci(Counts(seen))[:2]
+    more = empirical_bayes_ci(Counts([*seen, [0, 0]]))[:2]
     assert more[0] == pytest.approx(mu, abs=0.002)
     assert more[1] > sigma
     assert bayes(Counts([*seen, [0, 0]]))[0] < 0.96
@@ -324,11 +324,11 @@ def test_the_interval_obeys_confidence_and_bounds() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: empirical_bayes([[0, 2]]), "is 2: .*without w only 0 and 1 are allowed"),
-        (lambda: empirical_bayes([[0, -1]]), "mask missing trials"),
+        (lambda: empirical_bayes_ci([[0, 2]]), "is 2: .*without w only 0 and 1 are allowed"),
+        (lambda: empirical_bayes_ci([[0, -1]]), "mask missing trials"),
         (lambda: empirical_bayes_ci([[0, 1]], confidence=1.0), "confidence is 1.0"),
         (lambda: empirical_bayes_ci([[0, 1]], bounds=(1, 0)), r"bounds is \(1, 0\)"),
-        (lambda: empirical_bayes([[0, 1]], [0.0, math.nan]), "w holds nan"),
+        (lambda: empirical_bayes_ci([[0, 1]], [0.0, math.nan]), "w holds nan"),
         (lambda: fit_prior([[0, 1]], categories=1), "categories is 1"),
         (lambda: fit_prior([[0, 3]], categories=3), "for outcomes 0..2"),
     ],

@@ -41,17 +41,6 @@ def closed_form_mg(k: int) -> Credit:
     return [Fraction(2, k) * max(j - math.ceil(k / 2), 0) for j in range(k + 1)]
 
 
-def integral_mg(k: int) -> Credit:
-    """2 int_{1/2}^1 [j >= ceil(tau k)] d tau, integrated step by step of tau."""
-    edges = sorted({Fraction(1, 2), Fraction(1), *(Fraction(i, k) for i in range(k + 1))})
-    edges = [e for e in edges if Fraction(1, 2) <= e <= 1]
-    credit = []
-    for j in range(k + 1):
-        steps = itertools.pairwise(edges)
-        credit.append(2 * sum((b - a) * (j >= math.ceil(b * k)) for a, b in steps))
-    return [Fraction(x) for x in credit]
-
-
 def area(k: int) -> Credit:
     """The trapezoids over Pass@1..Pass@k of k attempts of which j are correct."""
     credit = []
@@ -131,7 +120,6 @@ FAMILY: list[tuple[Any, Any, Callable[[int], Credit]]] = [
     (scoring.g_pass_at_k, scoring.g_pass_at_k_ci, unanimous),
     (scoring.unanimous_at_k, scoring.unanimous_at_k_ci, unanimous),
     (scoring.mg_pass_at_k, scoring.mg_pass_at_k_ci, closed_form_mg),
-    (scoring.mg_pass_at_k_integral, None, integral_mg),
     (scoring.maj_at_k, scoring.maj_at_k_ci, majority),
     (scoring.auc_at_k, scoring.auc_at_k_ci, area),
 ]
@@ -274,9 +262,7 @@ def test_relations_between_estimators() -> None:
     close(scoring.max_at_k(R, 4), scoring.pass_at_k(R, 4))
     close(scoring.max_at_k_ci(R, 1)[:2], scoring.bayes(R))
     close(scoring.max_at_k_ci(R, 4), scoring.pass_at_k_ci(R, 4))
-    close(scoring.mg_pass_at_k(R, 6), scoring.mg_pass_at_k_integral(R, 6))
     assert scoring.mg_pass_at_k(R, 1) == 0.0
-    close(scoring.mg_pass_at_k_integral(R, 1), scoring.avg(R)[0])
     close(scoring.naive_pass_at_k(R, 3), np.mean(1 - (1 - R.mean(axis=1)) ** 3))
     # A concave function of the observed rate: too low on average.
     assert scoring.naive_pass_at_k(R, 3) < scoring.pass_at_k(R, 3)
@@ -420,7 +406,7 @@ def test_scorio_accepts_and_so_do_we() -> None:
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     *((name, (3,)) for name in ("pass_at_k", "pass_hat_k", "g_pass_at_k", "mg_pass_at_k")),
-    *((name, (3,)) for name in ("mg_pass_at_k_integral", "maj_at_k", "auc_at_k", "geom_at_k")),
+    *((name, (3,)) for name in ("maj_at_k", "auc_at_k", "geom_at_k")),
     *((name, (3,)) for name in ("geom_ds_at_k", "geo_spectrum_at_k", "geo_spectrum_star_at_k")),
     *((name, (3,)) for name in ("naive_pass_at_k", "max_at_k", "max_at_k_ci", "pass_at_k_ci")),
     *((name, (3,)) for name in ("pass_hat_k_ci", "g_pass_at_k_ci", "mg_pass_at_k_ci")),

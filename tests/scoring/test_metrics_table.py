@@ -28,7 +28,6 @@ FUNCTIONS = {
     "g-pass@4": lambda R: scoring.g_pass_at_k(R, 4),
     "g-pass@4:0.6": lambda R: scoring.g_pass_at_k_tau(R, 4, 0.6),
     "mg-pass@4": lambda R: scoring.mg_pass_at_k(R, 4),
-    "mg-pass-integral@3": lambda R: scoring.mg_pass_at_k_integral(R, 3),
     "maj@4": lambda R: scoring.maj_at_k(R, 4),
     "max@2": lambda R: scoring.max_at_k(R, 2),
     "auc@4": lambda R: scoring.auc_at_k(R, 4),

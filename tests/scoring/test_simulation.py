@@ -16,7 +16,6 @@ from bayes_at_n.scoring.studies import simulation
 from bayes_at_n.scoring.studies.simulation import (
     ORIGINAL_SHAPES,
     coin_models,
-    coin_study,
     original_models,
     prior_study,
     separation_curve,
@@ -169,15 +168,15 @@ def test_separation_is_vectorised_over_leading_axes_and_bounded() -> None:
     assert all((one == other).all() for one, other in zip(curve, again, strict=True))
 
 
-def test_coin_study_meets_the_paper_over_reconstructed_sets() -> None:
+def test_coins_meet_the_paper_over_reconstructed_sets() -> None:
     # Paper: P = .837 at N = 80 and mean |z| about 1.14, 1.645, 1.96 at N = 80, 199, 285.
-    study = coin_study(sets=25, trials=(80, 199, 285), replicates=1000, seed=0)
+    models = coin_models(0, sets=25)
+    study = separation_curve(models[:, 9], models[:, 8], (80, 199, 285), 1000, seed=0)
     assert study.above.shape == (25, 3)
     assert study.above[:, 0].min() >= 0.79 and study.above[:, 0].max() <= 0.87
     np.testing.assert_allclose(study.above.mean(axis=0), [0.831, 0.936, 0.966], atol=0.007)
     np.testing.assert_allclose(study.z.mean(axis=0), [1.145, 1.59, 1.865], atol=0.015)
     # Without the noise of replicates the sets hardly differ, and .837 is about there.
-    models = coin_models(0, sets=25)
     exact = np.array([exact_order(p[9], p[8], 80) for p in models])
     assert exact[:, 0].min() > 0.79 and exact[:, 0].max() < 0.86
     assert abs(exact[:, 0].mean() - 0.837) < 0.01
@@ -226,29 +225,25 @@ def test_updates_meet_the_printed_anchors() -> None:
 
 
 def plain_prior_study(
-    replicates: int, trials: tuple[int, ...], strengths: tuple[int, ...], run: int | None
+    replicates: int, trials: tuple[int, ...], strengths: tuple[int, ...]
 ) -> np.ndarray:
     """tau of each replicate, (replicates, 1 + strengths, trials), by matrices and scipy."""
     original = original_models(6)
     updates = updated_models(ORIGINAL_SHAPES, replicates, seed=77)
     taus = np.empty((replicates, 1 + len(strengths), len(trials)))
-    R0s = tosses(original, run or max(strengths), replicates, seed=13)
+    R0s = tosses(original, max(strengths), replicates, seed=13)
     for r, (p, R0) in enumerate(zip(updates, R0s, strict=True)):
         R = toss(p, max(trials), seed=1000 + r)
         for (i, d), (j, n) in itertools.product(enumerate((0, *strengths)), enumerate(trials)):
-            prior = None
-            if d:
-                prior = R0[..., :d] if run is None else scoring.down_weight(R0, d)
-            mu, _ = scoring.bayes(R[..., :n], R0=prior)
+            mu, _ = scoring.bayes(R[..., :n], R0=R0[..., :d] if d else None)
             taus[r, i, j] = stats.kendalltau(np.round(mu, 12), p.mean(axis=1)).statistic
     return taus
 
 
-@pytest.mark.parametrize("run", [None, 20])
-def test_prior_study_agrees_with_a_plain_loop(run: int | None) -> None:
+def test_prior_study_agrees_with_a_plain_loop() -> None:
     trials, strengths = (1, 6), (1, 8)
-    plain = plain_prior_study(400, trials, strengths, run)
-    study = prior_study(4000, trials, strengths, seed=6, run=run)
+    plain = plain_prior_study(400, trials, strengths)
+    study = prior_study(4000, trials, strengths, seed=6)
     error = np.hypot(plain.std(axis=0, ddof=1) / 20, study.tau_error)
     assert (np.abs(study.tau - plain.mean(axis=0)) < 4 * error).all()
     gains = plain - plain[:, :1]
@@ -275,16 +270,6 @@ def test_priors_help_at_small_n_and_strong_ones_hurt_later() -> None:
     assert (gain[5, 4:] < gain[4, 4:]).all()
     assert (np.diff(study.tau[0]) > 0).all()
     np.testing.assert_allclose(gain, study.tau - study.tau[0], atol=1e-12)
-
-
-def test_a_longer_run_scaled_down_is_at_least_as_good() -> None:
-    trials = (1, 2, 4, 8, 16)
-    raw, scaled = (prior_study(2000, trials, seed=3, run=run) for run in (None, 80))
-    assert (raw.tau[0] == scaled.tau[0]).all()  # same updates, same trials of theirs
-    assert raw.update_tau == scaled.update_tau
-    error = np.hypot(raw.gain_error, scaled.gain_error)
-    assert (scaled.gain >= raw.gain - 2 * error).all()
-    assert (scaled.gain[1:5, :2] > raw.gain[1:5, :2] + 2 * error[1:5, :2]).all()
 
 
 def test_undefined_taus_are_counted_and_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,13 +331,11 @@ def test_same_seed_same_numbers() -> None:
         (lambda: separation_curve([0.5], [0.5], (), 1, 0), "trials is"),
         (lambda: separation_curve([0.5], [0.5], (1.0,), 1, 0), "trials is"),
         (lambda: separation_curve([0.5], [0.5], (1,), 0, 0), "replicates is 0"),
-        (lambda: coin_study(0, (1,), 1, 0), "sets is 0"),
         (lambda: updated_models([(4, 11, 2)], 1, 0), "shapes is"),
         (lambda: updated_models([(1, 11)], 1, 0), "finite numbers above 1"),
         (lambda: updated_models([(4, math.inf)], 1, 0), "finite numbers above 1"),
         (lambda: prior_study(1, (1,), seed=0), "replicates is 1"),
         (lambda: prior_study(5, (1,), (2, 1), seed=0), "strengths is"),
-        (lambda: prior_study(5, (1,), seed=0, run=0), "run is 0"),
     ],
 )
 def test_bad_input_is_named(call, message: str) -> None:

@@ -144,10 +144,6 @@ def test_one_attempt_is_no_vote() -> None:
         found = metric.summary(metric.given(arrays))
         close(found.value, share)
         assert found.sigma == pytest.approx(sigma, rel=0.15)
-    bayes = scoring.bayes_ci(R == 1)
-    found = scoring.cons_at_k_ci(R, 1, draws=4000)
-    assert found.value == pytest.approx(bayes.value, abs=0.01)
-    assert found.sigma == pytest.approx(bayes.sigma, rel=0.15)
 
 
 def test_random_subsets_are_as_near_as_their_error_says() -> None:
@@ -180,18 +176,15 @@ def test_sigma_is_that_of_repetitions(k: int) -> None:
 
 @pytest.mark.soak
 def test_intervals_hold_what_k_new_attempts_score() -> None:
-    """The truth is Cons@k of a million attempts; both intervals, by the simulation of runs."""
+    """The truth is Cons@k of a million attempts; intervals of simulated runs."""
     rng, N, M, k, runs = np.random.default_rng(7), 40, 20, 8, 300
     shares = rng.dirichlet([0.5, 3, 1, 1, 0.5, 0.3], M)
     truth = scoring.cons_at_k(Counts(np.round(shares * 4000).astype(int)), k)
-    held = {"bootstrap": 0, "posterior": 0}
+    held = 0
     for _ in range(runs):
-        counts = Counts(rng.multinomial(N, shares))
-        summaries = (parse(f"cons@{k}").summary(counts), scoring.cons_at_k_ci(counts, k))
-        for name, found in zip(held, summaries, strict=True):
-            held[name] += found.low <= truth <= found.high
-    assert 0.9 <= held["bootstrap"] / runs <= 1, held
-    assert 0.85 <= held["posterior"] / runs <= 1, held
+        found = parse(f"cons@{k}").summary(Counts(rng.multinomial(N, shares)))
+        held += found.low <= truth <= found.high
+    assert 0.9 <= held / runs <= 1, held
 
 
 @pytest.mark.parametrize(
