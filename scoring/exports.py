@@ -4,7 +4,9 @@ from bayes_at_n.scoring.intervals.groups import Groups, difference_ci, group_sco
 from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, LUCK_LEVEL, Inflation
 from bayes_at_n.scoring.intervals.inflation import SharedLuck, inflation, shared_luck
-from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
+from bayes_at_n.scoring.intervals.judged import Corrected, Misclassified, drawn_sample
+from bayes_at_n.scoring.intervals.judged import label_chances, misclassification
+from bayes_at_n.scoring.intervals.judged import prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
 from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty, wilson_ci
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma

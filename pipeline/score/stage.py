@@ -22,11 +22,11 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import by_category, caps, shown, since, votes
+from bayes_at_n.pipeline.score import by_category, caps, people, shown, since, votes
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, outcomes, runfolder
+from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
@@ -49,6 +49,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
     OSError: a file cannot be written.
     """
+    labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
     scores, graded, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
@@ -104,6 +105,9 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
             scores[name] = [dict(row) for row in table.rows]
+    if by_people := people.corrected(run, graded):
+        scores["people"], table = by_people
+        display.show(table)
     if dated is not None:
         scores["since"] = dated
         results.print(dated["sentence"])
