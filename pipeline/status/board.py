@@ -117,28 +117,16 @@ def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.last_seen or w.started or 0.0)))
     rest = Counter(worker.state for worker in ordered[most:])
-    rows = [
-        {
-            "worker": _label(worker),
-            "state": worker.state,
-            "attempts": worker.attempts,
-            "in_flight": worker.in_flight if worker.alive else None,
-            "speed": si(worker.tokens_per_s),
-            "last_seen": f"{duration(max(0.0, now - worker.last_seen))} ago"
-            if worker.last_seen
-            else "–",
-        }
-        for worker in ordered[:most]
-    ]
+    rows = []
+    for w in ordered[:most]:
+        ids = {"#": w.replica, "job ": w.task, "pid ": w.pid}
+        label = "".join(f" {k}{v}" for k, v in ids.items() if v is not None)
+        seen = f"{duration(max(0.0, now - w.last_seen))} ago" if w.last_seen else "–"
+        row = {"worker": f"{w.host or w.name}{label}", "state": w.state, "attempts": w.attempts}
+        row |= {"in_flight": w.in_flight if w.alive else None, "speed": si(w.tokens_per_s)}
+        rows.append(row | {"last_seen": seen})
     more = [{"worker": f"and {number} more", "state": state} for state, number in rest.items()]
     return Table("", _WORKERS, [*rows, *more])
-
-
-def _label(worker: Worker) -> str:
-    text = worker.host or worker.name
-    text += "" if worker.replica is None else f" #{worker.replica}"
-    text += "" if worker.task is None else f" job {worker.task}"
-    return text if worker.pid is None else f"{text} pid {worker.pid}"
 
 
 def bar(runs: Sequence[Progress], width: int) -> RenderableType:
@@ -178,23 +166,18 @@ def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
 
     `width`: columns of the terminal; None: lines are never broken.
     """
-    ids, marks = [row["question_id"] for row in counts.run.questions], _marks(counts)
-    longest = max(map(len, ids), default=0)
-    for question_id, line in zip(ids, marks, strict=True):
-        yield from _question(question_id, longest, line, width)
-    totals = Counter(marks.ravel().tolist())
-    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
-
-
-def _marks(counts: Counts) -> npt.NDArray[np.str_]:
-    """Return the characters of all trials, shape (M, N)."""
+    ids = [row["question_id"] for row in counts.run.questions]
     marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
     for outcome in ("correct", "wrong", "no_answer"):
         marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
     marks[~counts.graded] = MARKS["generated, not graded"]
     marks[counts.truncated] = MARKS["truncated"]
     marks[~counts.done] = MARKS["pending"]
-    return marks
+    longest = max(map(len, ids), default=0)
+    for question_id, line in zip(ids, marks, strict=True):
+        yield from _question(question_id, longest, line, width)
+    totals = Counter(marks.ravel().tolist())
+    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
 
 
 def _question(

@@ -1,6 +1,5 @@
 """The table of runs, its remarks, and the map of one run: figures of real folders and workers."""
 
-import json
 import os
 import re
 import signal
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import Capsys, make_run, run_of
+from helpers import Capsys, make_run
 from progressing import FIRST, SECOND, THIRD, row, session, writing
 from rich.console import Console
 
@@ -19,7 +18,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.status import board
 from bayes_at_n.pipeline.status.counts import count
-from bayes_at_n.pipeline.status.progress import Progress, total_of
+from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Observer, show_run
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
@@ -168,24 +167,6 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
 
 
 # Several runs
-
-
-def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
-    paid = "engine.price_in=1000000"  # 1 a token; prompts have 3
-    run_of(tmp_path, "m1", {"a": "1."}, paid, "engine.price_out=2000000")
-    run_of(tmp_path, "m2", {"a": "11"}, paid)
-    (tmp_path / "sums" / "broken").mkdir()
-    (tmp_path / "sums" / "broken" / "config.yaml").write_text("nonsense: 1\n")
-    assert main(["status", str(tmp_path)]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    prices = {"m1": "13.00 of about 26.00", "m2": "6.00", "3 runs": "19.00 of about 32.00"}
-    for name, price in prices.items():
-        assert any(x.startswith(f"{name} ") and f" {price} " in f"{x} " for x in lines), name
-    assert main(["status", str(tmp_path / "sums" / "m1"), "--json"]) == 0
-    one = json.loads(capsys.readouterr().out)
-    assert (one["price"], one["price_total"]) == (13, 26)
-    run_of(tmp_path, "m3", {"a": "1"})
-    assert total_of(progress(tmp_path)).price is None  # of m3 unknown
 
 
 def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
