@@ -342,10 +342,10 @@ class VerifierConfig:
 
 @dataclass
 class LabelsConfig:
-    """Human labels: `verify` draws a sample of attempts to label, and reads labels."""
+    """Labels of people, which `label` makes a page for and `score` corrects by."""
 
-    file: Named | None = None  # labels to read: JSON Lines with question_id, trial, correct
-    sample: Positive | None = None  # number of attempts to write to labels.jsonl
+    file: Named | None = None  # labels to add: JSON Lines with question_id, trial, correct
+    sample: Positive | None = None  # number of attempts to draw, more than were drawn before
 
 
 @dataclass
@@ -457,7 +457,6 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
     settings = {
         "batch_size": cfg.verifier.batch_size,
         "gpu_memory_utilization": engine.gpu_memory_utilization,
-        "batch_invariant": engine.batch_invariant and engine_kind.batch_invariant,
         "device": engine.device if name == engine.name else None,
         "key_env": engine.key_env,
         "in_flight": engine.in_flight if engine_kind.served else None,
