@@ -319,6 +319,13 @@ def test_hostile_programs(
             programs = hostile(tmp_path, victim.pid, server.getsockname()[1])
             assert len(programs) >= 60
             programs = dict([*programs.items()][::step])
+            if box != "bubblewrap":  # an image has files, packages and /proc of its own
+                for name in (
+                    "reads files",
+                    "reads /proc",
+                    "reads solutions from installed packages",
+                ):
+                    programs.pop(name, None)
             for row in ({"test_list": SQUARE[::-1]}, human):
                 found = grades(row, *programs.values(), memory_mb=256, box=box)
                 for name, grade in zip(programs, found, strict=True):
