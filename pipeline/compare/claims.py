@@ -100,7 +100,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
         models, questions, _ = codes.shape
         rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * (models <= RACED)
         shape = 1, models, questions
-        race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100, None)
+        race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100)
         log_e, needed = np.zeros((models, models)), float(np.log(race.needed.better))
         for trial in range(rounds.max()):
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)

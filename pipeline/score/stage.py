@@ -13,9 +13,7 @@ from bayes_at_n.pipeline.base.console import (
     note_alone,
     plural,
     results,
-    substep,
     warn,
-    warnings_once,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -24,11 +22,11 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import by_category, caps, shown, since, votes
+from bayes_at_n.pipeline.score import by_category, caps, people, shown, since, stated, votes
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, outcomes, runfolder
+from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
@@ -51,6 +49,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
     OSError: a file cannot be written.
     """
+    labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
     scores, graded, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
@@ -106,6 +105,13 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
             scores[name] = [dict(row) for row in table.rows]
+    if by_people := people.corrected(run, graded):
+        scores["people"], table = by_people
+        display.show(table)
+    for name, of_answers in (("stated", stated.confidence), ("attempted", stated.attempted)):
+        if measured := of_answers(run, graded):
+            scores[name], line = measured
+            results.print(line)
     if dated is not None:
         scores["since"] = dated
         results.print(dated["sentence"])
@@ -186,7 +192,6 @@ def _scores(
         scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
-    of_rubrics = dict[str, scoring.Counts | None]()
     if run.cfg.prior.run is not None:
         ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
         prior = priors.load(run.cfg.prior, run, ids)
@@ -197,13 +202,11 @@ def _scores(
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
             warn(line)
-        with substep(), warnings_once():  # one warning for all of them
-            of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
     if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
     if mapped:
-        scores["rubrics"] = categories.rubric_scores(run, mapped, of_rubrics)
+        scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
 
 
