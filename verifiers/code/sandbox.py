@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PROCESSES = 16  # and threads, of a program
 _TMP = 64 << 20  # bytes
@@ -58,7 +59,7 @@ def start(command: list[str], script: str) -> tuple["subprocess.Popen[bytes]", s
 def _process(
     command: list[str], stdin: int, environment: dict[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    pipes = {"stdin": stdin, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    pipes: Any = {"stdin": stdin, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
 
 
