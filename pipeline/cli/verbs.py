@@ -114,13 +114,12 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
     "compare": Verb(
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
-        keys=f"{_MANY} ranking gate budget",
+        keys=f"{_MANY} ranking gate",
         settings="gate:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
-compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open
-compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
+compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
     ),
     "report": Verb(
         "report.build:report",
@@ -274,13 +273,12 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
         "sample until it is decided which model is best",
         settings=f"settle:SettleConfig {RUN}",
         composes=True,
-        flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
 settle replay=runs/aime25 until=top:3  # what these runs would have needed""",
     ),
     "plan": Verb(
-        "adaptive.preview:plan",
+        "adaptive.forecast:plan",
         "simulate what a budget can decide before anything is spent",
         settings="settle:PlanConfig",
         reads=True,

@@ -247,6 +247,9 @@ class PromptConfig:
             yield "solved: must contain {solution} or {answer}"
 
 
+SANDBOXES = ("bubblewrap", "docker", "podman", "apptainer", "none")
+
+
 @dataclass
 class GradingConfig:
     """Limits of comparing one answer with its gold answer."""
@@ -257,7 +260,8 @@ class GradingConfig:
     # math_verify: grade the full text by plain math-verify, for comparison with other tools
     compat: Annotated[str, one_of("math_verify")] | None = None
     # what shuts in the programs of answer=code; none: nothing does, they run with your rights
-    sandbox: Annotated[str, one_of("bubblewrap", "none")] = "bubblewrap"
+    sandbox: Annotated[str, one_of(*SANDBOXES)] = "bubblewrap"
+    image: str | None = None  # of sandbox=docker, podman, apptainer; default: python:VERSION-slim
 
 
 @dataclass
@@ -421,6 +425,12 @@ class RunConfig:
         for key in ("logprobs", "prompt_logprobs") if engine_kind.in_process else ():
             if getattr(self.sampling, key):
                 yield f"sampling.{key}=true: engine=callable returns texts only; set it to false"
+
+    @property
+    def point_weights(self) -> list[float] | None:
+        """Return the score of 0, 1, ... points where a judge gives outcomes points, else None."""
+        writes = self.dataset.judge and self.verifier.kind == "generate"
+        return self.verifier.judgement.scores if writes else None
 
     @property
     def stops(self) -> list[str]:
