@@ -22,7 +22,6 @@ from helpers import (
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.compose import load
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -106,26 +105,6 @@ def test_dry_run_counts_what_is_there(
     assert "pending: 10 of 15 attempts" in capsys.readouterr().out
 
 
-def test_a_run_folder_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path / "run", {"a": "110", "b": "0~."})
-    assert main(["score", str(run.path)]) == 0
-    assert "Bayes@3" in capsys.readouterr().out
-    assert main(["status", str(run.path)]) == 0
-    assert "a 110   2/3" in capsys.readouterr().out
-    assert main(["score", str(run.path), "model=demo"]) == 2
-    assert "model=demo" in one_error(capsys)
-
-
-def test_a_dry_run_estimates_what_is_not_here(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    asked = ["run", "--dry-run", "dataset=demo", "verifier=none", "model=custom"]
-    assert main([*asked, "model.id=no/body-4B"]) == 0
-    out = capsys.readouterr().out
-    assert "prefetch" in out and "tokens: about 36.2M" in out and "the model's name" in out
-
-
 def test_fewer_trials_than_are_there_see_a_changed_data_set(
     settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,17 +157,6 @@ def test_a_read_only_folder(
     (tmp_path / "run").mkdir(mode=0o500)
     assert main(["prepare", *settings]) == 1
     assert "Permission denied" in one_error(capsys)
-
-
-def test_a_full_disk_while_preparing(
-    settings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(parquet, "writer", full)  # no other way to fill a disk here
-    assert main(["prepare", *settings]) == 1
-    assert "No space left on device" in one_error(capsys)
 
 
 @pytest.mark.parametrize(

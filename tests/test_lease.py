@@ -134,16 +134,6 @@ def test_a_killed_holder_is_followed_at_once(path: Path, reaped: bool) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_changed_clock_does_not_kill_the_holder(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with lease.held(path, "generating"):
-        born, boot = psutil.Process.create_time, psutil.boot_time
-        monkeypatch.setattr(psutil.Process, "create_time", lambda self: born(self) + 3600)
-        monkeypatch.setattr(psutil, "boot_time", lambda: boot() + 3600)
-        assert holder(path) is not None
-
-
 def test_a_process_number_of_another_namespace_says_nothing(path: Path) -> None:
     """Two containers of one host's name: the holder's process cannot be looked up here."""
     forge(path, pid=2**22 + 1, where="another boot or namespace")

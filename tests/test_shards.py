@@ -139,15 +139,6 @@ def test_after_such_a_crash_damage_to_either_file_loses_nothing(
     assert found == by_key(rows(40)) and not damage.lines
 
 
-def test_the_first_by_file_name_wins(tmp_path: Path) -> None:
-    part(tmp_path / "b.parquet", rows(8, "second"))
-    part(tmp_path / "a.parquet", rows(4, "first"))
-    write_journal(tmp_path / "c.journal", rows(12, "third"))
-    expected = by_key(rows(12, "third")) | by_key(rows(8, "second")) | by_key(rows(4, "first"))
-    assert stored(tmp_path)[0] == expected
-    assert shards.keys(tmp_path, SMALL, parquet.Damage()) == set(expected)
-
-
 def flip(path: Path, at: int, bits: int = 0x55) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= bits
@@ -231,15 +222,6 @@ def test_a_file_that_is_no_part_is_reported(tmp_path: Path, content: bytes) -> N
     assert found == by_key(rows(4)) and list(damage.lines) == [tmp_path / "b.parquet"]
     shards.set_aside(damage, SMALL)
     assert (tmp_path / "_b.parquet.damaged").exists()
-
-
-def test_a_damaged_journal_is_sealed_and_kept_for_inspection(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "a.journal", rows(30), per_frame=10)
-    flip(path, path.stat().st_size // 2)
-    [line] = shards.seal_leftovers(tmp_path, SMALL)
-    assert "a-taken.journal" in line and "bytes" in line
-    assert len(stored(tmp_path)[0]) == 20
-    assert (tmp_path / "_a-taken.journal.damaged").exists() and not path.exists()
 
 
 def test_reading_while_another_process_writes(tmp_path: Path) -> None:

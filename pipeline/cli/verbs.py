@@ -77,7 +77,7 @@ def declare(parser: argparse.ArgumentParser, verb: Verb, settings: str = "") -> 
 
 GROUPS = {
     "everyday": "run status compare report",
-    "stages": "prepare generate grade verify categorize score",
+    "stages": "prepare generate grade verify categorize score label",
     "adaptive": "settle plan",
     "records": "import export equivalence",
     "cluster": "submit prefetch catalogue",
@@ -114,13 +114,12 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
     "compare": Verb(
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
-        keys=f"{_MANY} ranking gate budget",
+        keys=f"{_MANY} ranking gate",
         settings="gate:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
-compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open
-compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
+compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
     ),
     "report": Verb(
         "report.build:report",
@@ -159,9 +158,9 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     "verify": Verb(
         "verify.stage:verify",
         "judge every attempt with a verifier: calibrated label probabilities",
-        keys="verifier labels dataset.judge",
+        keys="verifier labels.file dataset.judge",
         reads=True,
-        examples="verify RUN_FOLDER labels.sample=60  # a sample for annotators, in labels.jsonl",
+        examples="verify RUN_FOLDER verifier=compassverifier-7b",
     ),
     "categorize": Verb(
         "rubrics.categories:categorize",
@@ -173,10 +172,21 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     "score": Verb(
         "score.stage:score",
         "compute Bayes@N, avg@N, Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
-        keys="scoring prior",
+        keys="scoring prior labels.file",
         flags={"rubrics": "also print a table for each rubric"},
         reads=True,
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
+    ),
+    "label": Verb(
+        "report.label:label",
+        "make a page on which a person labels a sample of attempts, blind to model and judge",
+        keys="labels",
+        composes=True,
+        reads=True,
+        flags={"--open": "open it in the browser"},
+        examples="""\
+label RUN_FOLDER  # 60 random attempts; then: score RUN_FOLDER labels=NAME.jsonl
+label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
     ),
     "prefetch": Verb(
         "prepare.stage:prefetch",
@@ -263,13 +273,12 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
         "sample until it is decided which model is best",
         settings=f"settle:SettleConfig {RUN}",
         composes=True,
-        flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
 settle replay=runs/aime25 until=top:3  # what these runs would have needed""",
     ),
     "plan": Verb(
-        "adaptive.preview:plan",
+        "adaptive.forecast:plan",
         "simulate what a budget can decide before anything is spent",
         settings="settle:PlanConfig",
         reads=True,

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.arguments import unknown
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import endpoint, models, questions, shots
 from bayes_at_n.pipeline.prepare.endpoint import Facts
@@ -64,7 +63,7 @@ def build(run: Run) -> Built:
     loaded, notes = questions.load(cfg.dataset)  # first: a file's errors show within a second
     tokenizer = endpoint.tokenizer(cfg)
     server = endpoint.facts(run, tokenizer)
-    _warn(cfg, notes, server)
+    _warn(cfg, notes)
     if server is None:
         context: int | None = models.context(cfg.model)
     else:
@@ -114,7 +113,7 @@ def build(run: Run) -> Built:
     return Built(table, identity, server, described)
 
 
-def _warn(cfg: RunConfig, notes: list[str], server: Facts | None) -> None:
+def _warn(cfg: RunConfig, notes: list[str]) -> None:
     """Warn of repaired questions, of code that will run, and of settings that nobody confirms."""
     for line in notes:
         warn(f"{cfg.dataset.name}: {line}")
@@ -123,11 +122,6 @@ def _warn(cfg: RunConfig, notes: list[str], server: Facts | None) -> None:
     for group in (cfg.model, cfg.dataset):
         if group.about.unverified:
             warn(f"{group.name}: no public file confirms all of its settings; check its YAML file")
-    if server is None and (names := unknown({**cfg.model.engine_args, **cfg.engine.args})):
-        warn(
-            f"engine arguments {', '.join(names)}: not known whether they change what is sampled,"
-            " so they are part of what this run is"
-        )
 
 
 def identity_of(

@@ -72,7 +72,10 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
     attempts = sum(worker.attempts for worker in all_workers)
     gpu_hours = sum(worker.gpu_s for worker in all_workers) / 3600
     gpu_hours_left = pending * gpu_hours / attempts if attempts and gpu_hours else None
-    paid, rate = _price(counts), _rate(counts, alive)
+    rate, paid = _rate(counts, alive), None
+    prompts, completions = counts.prompt[done], counts.tokens[done]
+    if prompts.all() and completions.all():  # known counts are at least 1
+        paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
     continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
         name=name,
@@ -107,14 +110,6 @@ def _seconds(pending: int, rate: float) -> float | None:
     return 0 if not pending else round(pending / rate) if rate else None
 
 
-def _price(counts: Counts) -> float | None:
-    """Return the price of finished attempts; None if token counts are missing."""
-    prompts, completions = counts.prompt[counts.done], counts.tokens[counts.done]
-    if not (prompts.all() and completions.all()):  # known counts are at least 1
-        return None
-    return price(counts.run.cfg.engine, int(prompts.sum()), int(completions.sum()))
-
-
 def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
     """Return attempts per second of live workers, each over its share of the last half hour."""
     latest = max((float(times.max(initial=0.0)) for times in counts.finished.values()), default=0.0)
@@ -133,16 +128,12 @@ def total_of(runs: Sequence[Progress]) -> Progress:
     if len(runs) == 1:
         return runs[0]
     sums = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED}
+    for name in ("gpu_hours_left", "price", "price_total"):  # None if unknown for any readable run
+        parts = [getattr(run, name) for run in runs if run.fault is None]
+        sums[name] = sum(parts) if parts and None not in parts else None
     return Progress(
         name=f"{len(runs)} runs",
         **sums,
         seconds_left=_seconds(sums["pending"], sums["attempts_per_s"]),
-        **{name: _sum(name, runs) for name in ("gpu_hours_left", "price", "price_total")},
         fault=runs[0].fault if all(run.fault is not None for run in runs) else None,
     )
-
-
-def _sum(name: str, runs: Iterable[Progress]) -> Any:
-    """Add up a field over readable runs; None if it is None for any of them."""
-    parts = [getattr(run, name) for run in runs if run.fault is None]
-    return sum(parts) if parts and None not in parts else None

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import graded, labels, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -40,19 +40,20 @@ _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
 
 def verify(run: Run) -> None:
-    """Judge every text that was not judged yet, calibrate, and read or sample human labels.
+    """Judge every text that was not judged yet, and calibrate.
 
     Raises:
         UserError: there are no attempts, or the verifier or its prompt cannot be used.
         TryAgain: the engine failed.
     """
+    labels.keep(run)
     if run.cfg.verifier.id is None:
         note_alone("verify: nothing is judged (verifier=none)")
     else:
         _verify(run)
-    labels, name = calibrate.annotations(run), run.cfg.verifier.name
+    name = run.cfg.verifier.name
     measures = runfolder.read_json(run.path / "verdicts" / "_calibration.json")
-    print_json({"run": run.path, "verifier": name, "calibration": measures, "labels": labels})
+    print_json({"run": run.path, "verifier": name, "calibration": measures})
 
 
 def _verify(original: Run) -> None:
@@ -76,15 +77,14 @@ def _verify(original: Run) -> None:
     lock = lease.held(path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(path, work) as intact:
         # Everything that decides verdicts, except texts of attempts and their log-probs.
-        v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
+        v = run.cfg.verifier
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
         made_from = graded.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
         if v.fit_temperature or v.calibration == "graded":  # these depend on all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
         if v.fit_temperature:
-            text = labels.read_text("utf-8") if labels.is_file() else None
-            made_from["fit"] = "" if text is None else runfolder.short_hash(text)
+            made_from["fit"] = [path.read_text("utf-8") for path in labels.files(run)]
         if pending := VERDICTS_TABLE.pending(run, made_from):
             if changed := next(filter(None, pending.values()), ""):
                 note(f"verify: earlier verdicts were made from other inputs ({changed})")

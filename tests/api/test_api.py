@@ -4,10 +4,8 @@ import asyncio
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import threading
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from helpers import ROOT, Capsys, run_of
 import bayes_at_n
 from bayes_at_n.pipeline.api import overrides
 from bayes_at_n.pipeline.api.verbs import compare, evaluate, load_run
-from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Request
@@ -160,19 +158,6 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
         evaluate(model=failing, **arguments | {"dataset": SUMS[:1]})
 
 
-def test_ctrl_c_works_while_a_function_works() -> None:
-    let_go = threading.Event()
-
-    def slow(prompts: list[str]) -> list[str]:
-        os.kill(os.getpid(), signal.SIGINT)
-        let_go.wait()
-        return prompts
-
-    with pytest.raises(Interrupted, match="0 of 32 attempts are kept"):
-        evaluate(model=slow, name="slow", dataset=SUMS, sampling=EIGHT)
-    let_go.set()
-
-
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
@@ -227,24 +212,6 @@ def test_what_a_function_cannot_do_is_refused_before_anything_is_made(tmp_path: 
         from bayes_at_n.pipeline.cluster.submit import place_engines
 
         place_engines(compose.load(overrides.of_run(echo, "demo", "echo", {})), fixed=False)
-
-
-def test_questions_may_be_a_mapping_with_settings_of_their_own() -> None:
-    seas = [{"q": "Which sea?", "a": "The Red Sea", "id": np.int64(7)}]
-    keys = {
-        "name": "seas",
-        "rows": seas,
-        "answer": "exact",
-        "fields": {"problem": "q", "answer": "a"},
-    }
-    greedy = {"trials": 1, "temperature": 0}
-    run = evaluate(
-        lambda prompts: [r"\boxed{the red sea}"], keys, "sailor", sampling=greedy, tag="x"
-    )
-    assert run.path == Path("runs/seas/sailor-x") and run.settings.dataset.answer == "exact"
-    assert [row["question_id"] for row in run.questions] == ["seas-07"]
-    again = load_run("runs/seas/sailor-x")
-    assert again.matrix.tolist() == run.matrix.tolist() == [[0]]
 
 
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:

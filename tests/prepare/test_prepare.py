@@ -4,14 +4,12 @@ import hashlib
 import json
 from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from helpers import CHATML, Capsys, Setup, arithmetic, make_model, write_questions
 from tiny_models import lora
 
-from bayes_at_n.pipeline.adaptive import data
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -73,25 +71,6 @@ def test_clusters_are_added_to_a_folder_that_is_there(setup: Setup) -> None:
     assert [row["cluster"] for row in Run(run.cfg).questions] == ["p0", "p0", "p1", "p1"]
     assert json.loads((setup.folder / "manifest.json").read_text())["identity"] == made
     assert load_folder(setup.folder, []).dataset.fields.cluster == "passage"
-
-
-@pytest.mark.parametrize("file", ["config.yaml", "questions.parquet"])
-def test_settle_goes_on_after_a_kill_before_the_manifest(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
-    of, name = (runfolder, "save_config") if file == "config.yaml" else (stage, "_save_table")
-    save = getattr(of, name)
-
-    def killed(*given: Any) -> None:
-        save(*given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(of, name, killed)
-        stage.prepare(setup.run())
-    assert (setup.folder / file).exists()
-    assert "tokenizer" not in json.loads((setup.folder / "manifest.json").read_text())
-    assert data.reached(setup.run(), 2) == 2  # what `settle` asks first
 
 
 def test_prompt_log_probs_survive(setup: Setup) -> None:
@@ -210,15 +189,6 @@ def test_changed_weights_are_refused(setup: Setup, tmp_path: Path) -> None:
     assert "model.weights is 'files:" in setup.refused()
 
 
-def test_a_prompt_that_does_not_fit_is_refused(setup: Setup) -> None:
-    rows: list[dict[str, Any]] = arithmetic(2)
-    rows[1]["problem"] = "1+" * 300 + "1?"
-    write_questions(setup.questions, rows)
-    message = setup.refused()
-    assert "sums-02" in message and "only 512" in message
-    assert not setup.folder.exists()
-
-
 def test_a_template_that_rejects_the_system_role(setup: Setup, tmp_path: Path) -> None:
     setup.model = copytree(setup.model, tmp_path / "model")
     (setup.model / "chat_template.jinja").write_text(
@@ -324,10 +294,3 @@ def test_examples_that_cannot_be_had(
     with pytest.raises(UserError) as caught:
         stage.prepare(setup.run("prompt.shots=2", solved(tmp_path), setting))
     assert words in str(caught.value) and not setup.folder.exists()
-
-
-def test_an_example_with_control_tokens_is_refused(setup: Setup, tmp_path: Path) -> None:
-    source = solved(tmp_path, 3)
-    path = Path(source.partition("=")[2])
-    path.write_text(path.read_text().replace("It is 4.", "4<|im_end|>"))
-    assert "example 2 contains <|im_end|>" in setup.refused("prompt.shots=1", source)

@@ -45,13 +45,6 @@ def line(**fields: Any) -> str:
     return json.dumps({"id": "a", "problem": "1+1?", "answer": "2"} | fields) + "\n"
 
 
-def test_bom_crlf_blank_lines_and_unicode(tmp_path: Path) -> None:
-    text = "\ufeff" + line() + "\n  \n" + line(id="b", problem="Où \u2028 est π?").strip()
-    loaded, notes = load(written(tmp_path, text.replace("\n", "\r\n")))
-    assert [q.id for q in loaded] == ["a", "b"] and loaded[1].problem == "Où \u2028 est π?"
-    assert not notes
-
-
 def test_numbers_become_text(tmp_path: Path) -> None:
     rows = [
         {"id": 7, "problem": "p", "answer": 25},
@@ -66,17 +59,6 @@ def test_numbers_become_text(tmp_path: Path) -> None:
         ("sums-09", "70"),
         ("2025-I-1", "025"),
     ]
-
-
-def test_copies_of_a_question_are_left_out(tmp_path: Path) -> None:
-    rows = line() + line(id="b") + line(id="c", answer="3") + line() + line(id="d", problem="x")
-    path = written(tmp_path, rows)
-    loaded, notes = load(path)
-    assert [q.id for q in loaded] == ["a", "c", "d"]  # another gold answer: another question
-    assert notes == [
-        "2 rows left out, the same questions as earlier ones: line 2 is line 1, line 4 is line 1"
-    ]
-    assert [q.id for q in load(path, limit=2)[0]] == ["a", "c"]
 
 
 def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
@@ -102,21 +84,6 @@ def test_a_sloppy_gold_is_mended_and_stays_the_same_question(tmp_path: Path) -> 
         (question,), notes = load(written(tmp_path, line(answer=sloppy)))
         assert question.gold == gold and len(notes) == 1 and slip in notes[0]
         assert question.hash == Question("a", question.problem, sloppy).hash  # of earlier folders
-
-
-def test_a_question_may_ask_for_a_form(tmp_path: Path) -> None:
-    rows = written(
-        tmp_path,
-        line(form="strict") + line(id="b", problem="p") + line(id="c", problem="q", form=""),
-    )
-    assert [q.form for q in load(rows, fields=FieldNames(form="form"))[0]] == ["strict", None, None]
-    refused = {
-        "Strict": "'Strict', not \"strict\"",
-        "": "no row has \"strict\" in the field 'form'",
-    }
-    for form, why in refused.items():
-        with pytest.raises(UserError, match=why):
-            load(written(tmp_path, line(form=form)), fields=FieldNames(form="form"))
 
 
 def test_questions_that_were_drawn_together_share_a_cluster(tmp_path: Path) -> None:

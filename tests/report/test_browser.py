@@ -3,6 +3,7 @@
 What models wrote is hostile here: it must be shown, and run nothing.
 """
 
+import json
 import os
 import re
 import shutil
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import make_run
 from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
 
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.report import build, single
+from bayes_at_n.pipeline.report import build, label, single
+from bayes_at_n.pipeline.store import labels
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -591,3 +594,29 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
         expect(page.locator("[aria-label=Response]")).to_contain_text("window.owned")
     assert asked == [index.as_uri()] and page.evaluate("window.owned") is None
     page.close()
+
+
+def test_attempts_are_labeled_with_keys_and_downloaded(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "secret-name", {"<b>q": "1" * len(HOSTILE)}, texts={"<b>q": HOSTILE})
+    label.label([str(run.path)])
+    context = browser.new_context(accept_downloads=True)
+    page, wrong = context.new_page(), list[str]()
+    page.on("console", lambda m: wrong.append(m.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto((run.path / "labels" / "label.html").as_uri())
+    assert "secret-name" not in page.inner_text("body") and "Gold answer" in page.inner_text("main")
+    for key in "ynuk":
+        page.keyboard.press(key)
+    page.reload()  # they are kept
+    assert ", 3 labeled" in page.inner_text("h3 >> nth=0")
+    page.fill("#name", "ana/..")
+    with page.expect_download() as download:
+        page.click("text=Download")
+    assert download.value.suggested_filename == "ana___.jsonl"
+    path = tmp_path / "ana.jsonl"
+    download.value.save_as(path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["correct"] for row in rows] == [True, False, None]
+    assert page.evaluate("window.owned") is None and not wrong
+    assert len(labels.rows(path, run)) == 3
+    context.close()

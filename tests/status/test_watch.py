@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, make_run, run_of
+from helpers import Capsys, run_of
 from progressing import FIRST, row, session, writing
 
 from bayes_at_n.pipeline.base.program import ROOT
@@ -162,18 +162,6 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
         assert one.end() == 0
         text = "\n".join(one.screen())
         assert "2400/2400" in text and "done" in text, text
-
-
-def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "+++", "b": "1."})
-    terminal = Terminal([str(run.path), "--watch"])
-    terminal.wait_for("are not graded yet")
-    os.write(terminal.fd, b"\x03")
-    began = time.monotonic()
-    assert terminal.end() == 0
-    assert time.monotonic() - began < 60
-    said = terminal.output.decode(errors="replace")
-    assert "Traceback" not in said and "error" not in said and said.rstrip().endswith("\x1b[?25h")
 
 
 def test_json_again_and_again(tmp_path: Path) -> None:

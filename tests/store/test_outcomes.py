@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers import change_attempts, make_run
 
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, PENDING, WRONG
@@ -52,14 +51,6 @@ def test_who_decided_is_counted(tmp_path: Path) -> None:
     pending = found._replace(codes=np.where(codes == PENDING, np.int8(WRONG), codes))
     assert ";" not in outcomes.deciders_line(run, pending)
     assert outcomes.deciders_line(run, found._replace(judged=None)) == ""
-
-
-def test_a_question_without_a_hash_is_named() -> None:
-    none = np.empty((2, 0), np.int8)
-    with pytest.raises(UserError, match="question 2 "):
-        outcomes.Outcomes(["a", "b"], ["x", ""], none, none, none).positions()
-    thrice = outcomes.Outcomes(["a", "b", "c"], ["x"] * 3, none, none, none)
-    assert thrice.positions() == {"x": 0, "x 2": 1, "x 3": 2}
 
 
 def test_what_attempts_took(tmp_path: Path) -> None:
