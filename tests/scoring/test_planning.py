@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import close
 
 from bayes_at_n.scoring.numerics.inputs import Counts
 from bayes_at_n.scoring.numerics.results import bayes_from_counts
@@ -83,14 +82,6 @@ def test_what_cannot_be_separated_is_infinite() -> None:
     assert trials_to_separate(Counts(a), Counts(b), [0.3, 0.3]) == TrialPlan(*[math.inf] * 3)
 
 
-def test_units_do_not_matter() -> None:
-    rng = np.random.default_rng(2)
-    A, B = rng.integers(0, 3, size=(2, 4, 30))
-    w = np.array([0.0, 0.4, 1.0])
-    for unit in (1e-140, 1e149):
-        assert trials_to_separate(A, B, w * unit) == trials_to_separate(A, B, w)
-
-
 def test_simulated_runs_reach_the_plan_at_the_median() -> None:
     rng = np.random.default_rng(5)
     p = rng.beta(4, 2, size=(2, 30))
@@ -112,42 +103,6 @@ def test_simulated_runs_reach_the_plan_at_the_median() -> None:
     )
 
 
-def test_the_coins_of_the_paper() -> None:
-    """LLM9 and LLM10, whose thirty p are drawn anew with the printed means.
-
-    The paper's figure is the mean of |z| over runs, which is above the expected z: for a normal
-    z it is 2 phi + expected (2 Phi - 1). At 80, 199 and 285 trials it should be near 1.14, 1.59
-    and 1.87, with a spread over the sets of p that are not printed.
-    """
-    rng = np.random.default_rng(0)
-    sets = []
-    for i, mean in ((11, 0.608), (12, 0.6213)):
-        p = rng.beta(i, 18 - i, size=(120_000, 30))
-        sets.append(p[np.abs(p.mean(axis=1) - mean) < 1e-4][:25])
-    n = 10**8
-    nine, ten = (np.rint(p * n).astype(np.int64) for p in sets)
-    nine, ten = nine[: len(ten)], ten[: len(nine)]
-    assert len(ten) >= 15
-    pilots = [Counts(np.stack([n - hits, hits], axis=-1)) for hits in (nine, ten)]
-
-    # Turned round: the confidence for which 80, 199 and 285 trials are planned.
-    for trials, paper in ((80, 1.14), (199, 1.59), (285, 1.87)):
-        low, high = 0.55, 0.999
-        while high - low > 1e-5:
-            middle = (low + high) / 2
-            planned = np.median(trials_to_separate(*pilots, confidence=middle, power=0.5).trials)
-            low, high = (middle, high) if planned <= trials else (low, middle)
-        z = NORMAL.inv_cdf(low)
-        mean_z = 2 * NORMAL.pdf(z) + z * (2 * NORMAL.cdf(z) - 1)
-        assert abs(mean_z - paper) < 0.04
-        if trials == 80:
-            assert 0.79 < NORMAL.cdf(z) < 0.86
-    at_95 = trials_to_separate(*pilots, power=0.5).trials
-    at_975 = trials_to_separate(*pilots, confidence=0.975, power=0.5).trials
-    assert (at_95 > 199).all() and (at_95 < 270).all()
-    close(at_975 / at_95, (1.96 / 1.645) ** 2, 0.01)
-
-
 def test_stacks_equal_one_call_each() -> None:
     rng = np.random.default_rng(7)
     A, B = rng.integers(0, 2, size=(3, 1, 6, 9)), rng.integers(0, 2, size=(4, 6, 12))
@@ -160,9 +115,7 @@ def test_stacks_equal_one_call_each() -> None:
     ("call", "words"),
     [
         (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=0.5), "between 1/2 and 1"),
-        (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=1.5), "confidence is 1.5"),
         (lambda: trials_to_separate([[0, 1]], [[0, 1]], power=1.0), "power is 1.0"),
-        (lambda: trials_to_separate([[0, 1]], [[0, 1], [1, 1]]), "R_b has 2"),
         (
             lambda: trials_to_separate([[1], [0]], np.ma.masked_equal([[1], [7]], 7)),
             "question 1 .* has 0 trials",

@@ -118,19 +118,6 @@ def test_expected_wealth_under_the_null(p: list[list[Fraction]], plan: Any, stak
     assert all(0.1 < wealth <= 1 + 1e-14 for wealth in total.values()), total
 
 
-@pytest.mark.soak
-def test_expected_wealth_of_leaving_with_rivals_that_change() -> None:
-    """Of three models the first is among the best; its rival follows the outcomes."""
-    p = [[HALF, NINE], [NINE, HALF], [Fraction(1, 4), NINE]]
-    total, seen = 0.0, set()
-    for weight, past in leaves(p, same_each_round([[1, 1]] * 3, 2)):
-        gained = raced(past).leaving[0, 0]
-        total += float(weight) * float(np.exp(wealth.log_wealth(gained, wealth.RIVAL_WEIGHTS)))
-        seen.add(tuple(gained.round(6)))
-    assert 0.1 < total <= 1 + 1e-12
-    assert len(seen) > 40  # the first round makes no bet
-
-
 def test_expected_wealth_of_whole_rounds_whose_attempts_share_all_luck() -> None:
     """One draw decides a trial of both models, and wealth is expected to be at most 1."""
     trials = [(0.5, [[1, 1], [1, 0]]), (0.25, [[0, 0.5], [0, 1]]), (0.25, [[0, 0], [1, 0]])]
@@ -295,15 +282,6 @@ def test_nothing_is_claimed_of_pairs_that_are_not_tested() -> None:
     both = np.array([[False, True], [True, False]])
     assert decisions.ordered_groups([0, 1], both) == [[0, 1]]
     assert decisions.ordered_groups([1, 0], np.triu(both)) == [[0], [1]]
-
-
-def test_unequal_attempts_are_averaged_by_rounds_not_pooled() -> None:
-    race = Race(2, 2, Target("best"))
-    race.add([[1, 0], [0, 0]], [[1, 1], [1, 1]])
-    race.add([[3, 1], [0, 0]], [[4, 2], [0, 0]])
-    look = race.look()
-    assert look.mean.tolist() == [(0.5 + (3 / 4 + 1 / 2) / 2) / 2, 0.0]
-    assert look.rounds.tolist() == [2, 1]
 
 
 def test_a_model_that_left_keeps_what_it_had() -> None:

@@ -13,13 +13,10 @@ import scorio.aggregate
 from helpers import Capsys, add_grades, add_verdicts, again, close, make_run, ragged, run_of
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
@@ -146,17 +143,6 @@ def test_one_attempt_is_no_vote() -> None:
         assert found.sigma == pytest.approx(sigma, rel=0.15)
 
 
-def test_random_subsets_are_as_near_as_their_error_says() -> None:
-    rng = np.random.default_rng(5)
-    answers, scores = rng.integers(1, 4, (40, 10)), rng.random((40, 10))
-    exact, none = scoring.weighted_cons_at_k(Ballots(answers, scores), 5)
-    found, error = scoring.weighted_cons_at_k(Ballots(answers, scores), 5, subsets=100)
-    assert none == 0 and 0 < error < 0.01
-    assert abs(found - exact) < 4 * error
-    same = scoring.weighted_cons_at_k(Ballots(answers, np.full(scores.shape, 0.1)), 5, subsets=100)
-    close(same, (scoring.cons_at_k(answers, 5), 0.0))
-
-
 @pytest.mark.parametrize("k", [4, 12])
 def test_sigma_is_that_of_repetitions(k: int) -> None:
     """Sampled anew from the shares that the bootstrap takes: scores with them for weights."""
@@ -257,13 +243,6 @@ def test_answers_are_compared_as_their_kind_is(
     assert classes.classes_of(run).tolist() == [codes]
 
 
-def test_no_text_is_equal_by_way_of_another() -> None:
-    """Each joins the commonest that it equals: that both equal a third is not enough."""
-    counts = Counter({"b": 3, "a": 2, "c": 1})
-    codes = classes._classes(["b", "a", "c"], counts, {("b", "a"), ("a", "c")})
-    assert codes == {"b": 2, "a": 2, "c": 3}
-
-
 def test_too_many_answers_vote_by_their_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "MOST", 1)
     assert classes.classes_of(run)[0].max() == 5  # four wrong texts of q1
@@ -315,16 +294,6 @@ def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsy
     assert scores["metrics"]["cons-confidence@8"]["error"] == 0
     a = [certain["q1"], certain["q2"]]
     close(scores["metrics"]["best-verifier@2"]["value"], scoring.best_at_k(Ballots(codes, a), 2))
-
-
-def test_outcomes_without_texts_have_no_votes(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", {"q1": "1100"})
-    rows = parquet.read_whole(next(run.grades.glob("*.parquet")), GRADES).to_pylist()
-    add_grades(run, "00000", [{**row, "answer": None} for row in rows])
-    with pytest.raises(UserError, match="2 wrong attempts have no answer"):
-        classes.classes_of(run)
-    score(again(run, "scoring.metrics=[avg,cons@2]"))
-    assert "cons@2: left out" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.usefixtures("undrawn")
