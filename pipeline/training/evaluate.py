@@ -167,11 +167,16 @@ def evaluate(series: Series, work: Work, keep: bool) -> None:
 
 
 def evaluate_model(
-    residents: Residents, series: Series, evaluations: Sequence[Evaluation], work: Work
+    residents: Residents,
+    series: Series,
+    evaluations: Sequence[Evaluation],
+    work: Work,
+    more: Sequence[str] = (),
 ) -> dict[Path, int]:
     """Run evaluations of one model in the resident process, which swaps weights into its engine.
 
-    Updates `work`. Returns the exit statuses of the runs that failed. Raises Unfinished: stopped.
+    Updates `work`. `more`: further settings of the runs. Returns the exit statuses of the runs that
+    failed. Raises Unfinished: stopped.
     """
     window, failed = evaluations[0].window, dict[Path, int]()
     try:
@@ -182,7 +187,8 @@ def evaluate_model(
         return {evaluation.run.path: error.exit_code for evaluation in evaluations}
     for evaluation in evaluations:
         path = evaluation.run.path
-        status = residents.run(Order("", ["run", *evaluation.settings], evaluation.run.cfg))
+        command = ["run", *evaluation.settings, *more]
+        status = residents.run(Order("", command, evaluation.run.cfg))
         work[path] = remaining(evaluation, series.questions[evaluation.dataset])
         if status or not work[path].finished:
             failed[path] = status or 1

@@ -68,12 +68,16 @@ class Track(NamedTuple):
 def read(series: Series) -> list[Track]:
     """Read the tracks of a series of complete runs, by training run, dataset and window.
 
+    A dataset that is never sampled has one trial, the greedy attempt or the likeliest option.
     Raises UserError: two runs have different questions; an attempt has no grade.
     """
     tracks: list[Track] = []
     for dataset in series.datasets:
-        evaluations = [e for e in series.evaluations if e.dataset == dataset and not e.greedy]
-        twins = [e for e in series.evaluations if e.dataset == dataset and e.greedy]
+        own = [e for e in series.evaluations if e.dataset == dataset]
+        twins = [e for e in own if e.kind]
+        evaluations = [e for e in own if not e.kind]
+        if not evaluations:
+            evaluations, twins = twins, []
         sampled = _stack(evaluations)
         greedy = _stack(twins, sampled) if twins else None
         tracks += _tracks(evaluations, twins, sampled, greedy)

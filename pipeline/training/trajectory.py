@@ -6,7 +6,7 @@ Plan the runs, evaluate what is pending, analyze, save.
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from bayes_at_n.pipeline.base.console import note, results, warnings_once
@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.store import files
-from bayes_at_n.pipeline.training import cells, evaluate, protocols, tracks, windows
+from bayes_at_n.pipeline.training import cells, evaluate, protocols, suite, tracks, windows
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, varies, where
 from bayes_at_n.pipeline.training.evaluate import Work
 from bayes_at_n.pipeline.training.protocols import AVG
@@ -36,6 +36,10 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     folder of the results cannot be created or written.
     """
     request = load(settings)
+    if request.cfg.watch.folder and not dry_run:
+        from bayes_at_n.pipeline.training import watch
+
+        return watch.watch(request)
     with warnings_once() as warnings:
         planned = windows.plan(request)
         work = evaluate.work(planned)
@@ -54,11 +58,17 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
             f" finished, {len(work) - done} pending"
         )
         evaluate.evaluate(planned, work, request.cfg.merge.keep)
-        metrics = protocols.metrics(request.cfg.metrics)
-        curves = tracks.read(planned)
-        if short := [m.title() for m in metrics if m.k > curves[0].trials]:
-            note(f"{', '.join(short)} left out, as there are only {curves[0].trials} trials")
-        save(curves, request, planned, warnings)
+        curves = read(planned, request)
+        if short := [m for m in protocols.metrics(request.cfg.metrics) if m.k > curves[0].trials]:
+            titles = ", ".join(metric.title() for metric in short)
+            note(f"{titles} left out, as there are only {curves[0].trials} trials")
+        show(save(curves, request, planned, warnings), request.cfg)
+
+
+def read(planned: Series, request: Request[TrajectoryConfig]) -> list[Track]:
+    """Read the tracks of finished runs, of a suite by benchmark."""
+    curves = tracks.read(planned)
+    return suite.combined(curves) if request.cfg.suite else curves
 
 
 def _folders(planned: Series) -> str:
@@ -68,11 +78,11 @@ def _folders(planned: Series) -> str:
 
 def work_table(planned: Series, work: Work) -> Table:
     """Tabulate the remaining work, one row for each kind of run."""
-    kinds: dict[tuple[str, str, int, bool], list[Evaluation]] = {}
+    kinds: dict[tuple[str, str, int, str], list[Evaluation]] = {}
     for e in planned.evaluations:
-        kinds.setdefault((e.window.training, e.dataset, e.window.size, e.greedy), []).append(e)
+        kinds.setdefault((e.window.training, e.dataset, e.window.size, e.kind), []).append(e)
     rows: list[Row] = []
-    for (training, dataset, size, greedy), evaluations in kinds.items():
+    for (training, dataset, size, kind), evaluations in kinds.items():
         counts = [work[e.run.path] for e in evaluations]
         first, last = evaluations[0], evaluations[-1]
         rows.append(
@@ -81,7 +91,7 @@ def work_table(planned: Series, work: Work) -> Table:
                 "dataset": dataset,
                 "models": f"Merge@{size}",
                 "steps": f"{first.window.step} to {last.window.step}",
-                "decoding": "greedy" if greedy else f"{first.run.cfg.sampling.trials} trials",
+                "decoding": kind or f"{first.run.cfg.sampling.trials} trials",
                 "runs": len(evaluations),
                 "finished": sum(run.finished for run in counts),
                 "pending": sum(run.pending for run in counts),
@@ -110,27 +120,36 @@ def _show_pending(planned: Series, work: Work) -> None:
         results.print(f"{PROGRAM} run {shlex.join(e.settings)}")
 
 
+def show(tables: Mapping[str, Table], cfg: TrajectoryConfig) -> None:
+    """Print the main tables and the summary."""
+    from bayes_at_n.pipeline.training import forms, stability
+
+    rows = tables["stability"].rows
+    shared = forms.stability(rows, cfg, stability.COMMON)
+    tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
+    results.print("\n" + "\n".join(summary(rows)))
+
+
 def save(
     tracks: Sequence[Track],
     request: Request[TrajectoryConfig],
     planned: Series,
     warnings: Sequence[str] = (),
-) -> None:
-    """Save tables, figures, `trajectory.json` and `trajectory.md` of tracks; print the main tables.
+    points: Mapping[str, Table] = {},
+    refresh: float = 0,
+) -> dict[str, Table]:
+    """Save tables, figures, `trajectory.json` and the page of tracks; return the tables.
 
-    Raises OSError: the folder cannot be written.
+    `points`: further tables; `refresh`: seconds after which a browser reads the page again, 0:
+    never. Raises OSError: the folder cannot be written.
     """
-    from bayes_at_n.pipeline.training import drawing, forms, stability  # matplotlib is slow
+    from bayes_at_n.pipeline.training import drawing  # matplotlib is slow
 
     cfg = request.cfg
-    tables = analyze(tracks, cfg)
+    tables = {**points, **analyze(tracks, cfg)}
     rows = {stem: table.rows for stem, table in tables.items()}
     tables = {stem: table for stem, table in tables.items() if table.rows}
     lines = summary(rows["stability"])
-    shared = forms.stability(rows["stability"], cfg, stability.COMMON)
-    tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
-    results.print("\n" + "\n".join(lines))
-
     figures = {files.file_stem(name): figure for name, figure in drawing.draw(rows, cfg).items()}
     record = {
         "label": planned.label,
@@ -143,7 +162,7 @@ def save(
                 "training": evaluation.window.training,
                 "window": evaluation.window.size,
                 "step": evaluation.window.step,
-                "greedy": evaluation.greedy,
+                "kind": evaluation.kind,
                 "sources": [str(path) for path in evaluation.window.sources],
             }
             for evaluation in planned.evaluations
@@ -153,14 +172,13 @@ def save(
         "tables": rows,
         "notes": {stem: list(table.notes) for stem, table in tables.items()},
     }
-    tabular.print_json(record)
-    title = f"Trajectory of {planned.label}"
-    text = cells.page(title, lines, warnings, figures, tables, linked=("curve", "ahead"))
-    files.write(planned.out, "trajectory", record, tables, figures, {"trajectory.md": text})
-    note(
-        f"saved {planned.out / 'trajectory.md'} and trajectory.json, {len(tables)} tables as .csv,"
-        f" .json, .tex, .md, and {len(figures)} figures as .png, .pdf"
-    )
+    title, about = f"Trajectory of {planned.label}", [*lines, *warnings]
+    text = cells.page(title, about, figures, tables, ("curve", "ahead"), refresh)
+    files.write(planned.out, "trajectory", record, tables, figures, {"index.html": text})
+    if not refresh:
+        tabular.print_json(record)
+        note(f"saved {planned.out}: index.html, trajectory.json, its tables and figures")
+    return tables
 
 
 def analyze(tracks: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, Table]:
@@ -170,7 +188,7 @@ def analyze(tracks: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, Table]:
     rows = stability.judge(tracks, cfg)
     return {
         "stability": forms.stability(rows["stability"], cfg),
-        **forms.of_map(rows["stability"]),
+        **(suite.tables if cfg.suite else forms.of_map)(rows["stability"]),
         "samples": forms.samples(rows["samples"], cfg),
         "ahead": forms.ahead(stability.ahead(tracks, cfg), cfg),
         "curve": forms.curve(stability.curve(tracks, cfg), cfg),
