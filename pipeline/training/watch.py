@@ -28,10 +28,10 @@ from bayes_at_n.pipeline.training import (
     checkpoints,
     evaluate,
     protocols,
+    saved,
     stability,
     suite,
     tensors,
-    trajectory,
     windows,
 )
 from bayes_at_n.pipeline.training.cells import Row, records
@@ -291,22 +291,21 @@ def watch(request: Request[TrajectoryConfig]) -> None:
         with seen.telling() as tell:
             while not over:
                 seen.look()
-                if why := seen.exhausted():
-                    note(f"the budget is spent: {why}; a larger one continues")
-                unfinished = seen.next()
-                over = bool(why) or (not unfinished and seen.step >= (cfg.watch.last or math.inf))
-                if unfinished and not over:
+                if not seen.exhausted() and (unfinished := seen.next()):
                     seen.evaluate(residents, unfinished)
+                why, unfinished = seen.exhausted(), seen.next()
+                over = bool(why) or (not unfinished and seen.step >= (cfg.watch.last or math.inf))
                 done = seen.finished()
                 if seen.series and (len(done) > shown or (done and over)):
                     series = replace(seen.series, evaluations=done)
-                    curves, shown = trajectory.read(series, request), len(done)
-                    rows = seen.points(curves)
-                    again = 0 if over else cfg.watch.every
+                    curves, shown = saved.read(series, request), len(done)
+                    rows, again = seen.points(curves), 0 if over else cfg.watch.every
                     points = {"points": table(rows, cfg)}
-                    tables = trajectory.save(curves, request, series, warnings, points, again)
+                    tables = saved.save(curves, request, series, warnings, points, again)
                     tell(rows)
-                if not unfinished and not over:
+                if not (unfinished or over):
                     time.sleep(cfg.watch.every)
         if done:
-            trajectory.show(tables, cfg)
+            saved.show(tables, cfg)
+        if why:
+            note(f"the budget is spent: {why}; the same command with a larger one continues")

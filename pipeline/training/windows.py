@@ -220,12 +220,13 @@ def _windows(
 def _evaluation(
     window: Window, base: RunConfig, settings: list[str], pattern: str, kind: str
 ) -> Evaluation:
-    name, tag = pattern.replace("{}", window.name), "-".join(filter(None, (base.tag, kind)))
+    name = pattern.replace("{}", window.name)
+    tag = f"{base.tag}-{kind}" if base.tag and kind else base.tag or kind or None
     overrides = [
         f"model.id={quoted(str(window.path))}",
         f"model.checkpoint={quoted(window.name)}",
         f"model.name={quoted(name)}",
-        *[f"tag={quoted(tag)}"] * bool(kind),
+        *[f"tag={quoted(tag or '')}"] * bool(kind),
         STAGES,
     ]
     folder = Path(base.run_dir).parent / (f"{name}-{tag}" if tag else name)
