@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive.luck import Basis
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
@@ -93,7 +94,7 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
         >>> last.known.best, last.known.settled, last.trials < 8
         (0, True, True)
     """
-    codes = np.asarray(outcomes)
+    codes = np.asarray(scoring.values(outcomes))
     models, questions, _ = codes.shape
     if not questions:  # nothing is prepared
         return
@@ -128,8 +129,6 @@ def _race(goal: Goal, questions: int) -> Any:
         wanted,
         confidence=goal.cfg.confidence,
         tie=goal.margin,
-        method=goal.cfg.method,  # type: ignore[arg-type]
-        looks=tuple(goal.looks),
         independent=goal.cfg.independent,  # type: ignore[arg-type]
     )
 
@@ -164,7 +163,7 @@ def evidence(state: State, goal: Goal) -> Floats:
 
     A model is decided when it reaches `state.known.log_needed`: until=best for "it is not the
     best", top:K for "it is in" or "it is out", above for "it differs from the baseline", and order
-    for the least certain of its pairs. Planned looks (method=looks) decide without e-values.
+    for the least certain of its pairs.
     """
     known, kind, count = state.known, goal.until.kind, len(goal.names)
     if kind == "width":
@@ -172,8 +171,7 @@ def evidence(state: State, goal: Goal) -> Floats:
     own = np.eye(count, dtype=bool)
     pairs = np.where(own, -np.inf, known.log_e)
     if kind == "best":
-        raced = goal.cfg.method == "anytime" and count > 2  # against rivals
-        decisive = known.log_out if raced else pairs[leader(state)]
+        decisive = known.log_out if count > 2 else pairs[leader(state)]  # against rivals
         return np.where(np.arange(count) == leader(state), np.nan, decisive)
     if kind == "top":
         beaten_by, beats = -np.sort(-pairs, axis=0), -np.sort(-pairs, axis=1)
@@ -193,6 +191,4 @@ def progress(state: State, goal: Goal) -> Floats:
     known = state.known
     if goal.until.kind == "width":
         return np.minimum(1.0, goal.until.width / np.maximum(known.high - known.low, 1e-12))
-    if goal.cfg.method != "anytime":
-        return np.full(len(goal.names), np.nan)
     return np.clip(evidence(state, goal) / known.log_needed, 0.0, 1.0)

@@ -15,10 +15,6 @@ from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring import bayes_ci
 
-_METHODS = {
-    "anytime": "valid at any number of looks",
-    "looks": "planned looks with O'Brien-Fleming-like spending, asymptotic",
-}
 _NAMED = 6  # models that a sentence names, unless they are the result
 
 
@@ -63,7 +59,7 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
     }
     alike = "; models of one group (#) are not separated" * (goal.until.kind == "order")
     notes = [
-        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}{alike}",
+        f"valid at any number of looks{alike}",
         f"saved: of {plural(goal.trials, 'trial')} per question",
     ]
     if known is not None:

@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import by_category
+from bayes_at_n.pipeline.score import by_category, people
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.shown import stopped_lines
 from bayes_at_n.pipeline.store import files
@@ -88,7 +88,7 @@ def _show(tables: dict[str, Table], record: dict[str, Any], cfg: AnalysisConfig)
     if mode("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("pairs")))
     else:
-        requested = ("ranking_methods", "caps")  # by a setting of their own
+        requested = ("ranking_methods", "caps", "people")  # by a setting of their own
         chosen = [t for stem, t in tables.items() if stem.rpartition("/")[2] in requested]
         if "categories" in tables:
             chosen.append(by_category.cut(tables["categories"]))
@@ -164,9 +164,12 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         tables["neighbors"] = pairwise.neighbors(cohort, cfg)
         if (of_all := pairwise.pairs(cohort, cfg)) is not None:
             tables["pairs"] = of_all
-        if cfg.ranking.methods or cfg.ranking.replicates:
+        if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
+    of_runs = {member.name: member.run for member in cohort.members}
+    if (corrected := people.of_runs(of_runs, cfg.scoring.confidence)) is not None:
+        tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 
 

@@ -24,7 +24,6 @@ from bayes_at_n.pipeline.config.checks import (
 )
 from bayes_at_n.pipeline.config.scoring import (
     ComparisonConfig,
-    PriorConfig,
     RubricConfig,
     ThresholdsConfig,
 )
@@ -136,7 +135,6 @@ class AnalysisConfig(SelectionConfig):
 
     # weights of datasets in their mean, by name; default: 1, or those of dataset=suite/NAME
     dataset_weights: dict[str, float] = field(default_factory=dict)
-    prior: PriorConfig = field(default_factory=PriorConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)

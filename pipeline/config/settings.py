@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.config.checks import (
     must,
     one_of,
 )
+from bayes_at_n.pipeline.config.judging import JudgementConfig, JudgeSampling
 from bayes_at_n.pipeline.config.resources import (
     BudgetConfig,
     ClusterConfig,
@@ -49,6 +50,7 @@ from bayes_at_n.verifiers.maths.conventions import Conventions
 OFFICIAL = "official"  # the verifier.prompt that `prefetch` downloads
 FOLDER = PACKAGES / "prompts" / "verifier"
 FIELDS = ("question", "gold", "response", "answer")  # of a verifier's prompt
+STRUCTURED = ("vllm", "openai")  # engines that enforce a JSON schema
 GOLD = ("auto", "any", "box", "index", "letter", "list", "literal", "text")
 TRACKERS = ("wandb", "mlflow", "trackio")
 PROJECT = "bayes-at-n"
@@ -56,6 +58,7 @@ STAGES = ("prepare", "generate", "grade", "verify", "categorize", "score")
 Dtype = Annotated[str, one_of("auto", "bfloat16", "float16", "float32")]
 Stages = Annotated[list[Annotated[str, one_of(*STAGES)]], Field(min_length=1)]
 Kind = Annotated[str, one_of("chat", "plain")]
+JudgeKind = Annotated[str, one_of("chat", "plain", "generate")]
 _reads = {name: one_of(*get_args(hint)) for name, hint in get_type_hints(Conventions).items()}
 
 
@@ -244,6 +247,9 @@ class PromptConfig:
             yield "solved: must contain {solution} or {answer}"
 
 
+SANDBOXES = ("bubblewrap", "docker", "podman", "apptainer", "none")
+
+
 @dataclass
 class GradingConfig:
     """Limits of comparing one answer with its gold answer."""
@@ -254,7 +260,8 @@ class GradingConfig:
     # math_verify: grade the full text by plain math-verify, for comparison with other tools
     compat: Annotated[str, one_of("math_verify")] | None = None
     # what shuts in the programs of answer=code; none: nothing does, they run with your rights
-    sandbox: Annotated[str, one_of("bubblewrap", "none")] = "bubblewrap"
+    sandbox: Annotated[str, one_of(*SANDBOXES)] = "bubblewrap"
+    image: str | None = None  # of sandbox=docker, podman, apptainer; default: python:VERSION-slim
 
 
 @dataclass
@@ -292,7 +299,8 @@ class VerifierConfig:
     revision: str | None = None  # commit, branch or tag on the hub
     prompt: Named = "compass"  # official, a name in prompts/verifier, or a path
     official: OfficialPrompt = field(default_factory=OfficialPrompt)
-    kind: Kind = "chat"  # chat: with the chat template; plain: the text alone
+    # chat: one token after the chat template; plain: after the text alone; generate: a judgement
+    kind: JudgeKind = "chat"
     prefix: str = ""  # start of the response, which the label follows
     labels: LabelTokens = field(default_factory=LabelTokens)
     dtype: Dtype = "bfloat16"  # dtype of weights and computation; auto: the checkpoint's
@@ -315,6 +323,10 @@ class VerifierConfig:
     least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5
     batch_size: Positive = 256  # prompts at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
+    # of kind=generate: what its text ends with, its votes, and limits of sampling them
+    judgement: JudgementConfig = field(default_factory=JudgementConfig)
+    sampling: JudgeSampling = field(default_factory=JudgeSampling)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
         tokens = [self.labels.correct, self.labels.incorrect, self.labels.invalid]
@@ -323,19 +335,21 @@ class VerifierConfig:
         if self.prompt == OFFICIAL and not re.fullmatch("[0-9a-f]{64}", self.official.sha256):
             yield f"official.sha256={self.official.sha256}: prompt=official needs one, of 64 digits"
 
-    def form(self) -> dict[str, str]:
+    def form(self) -> dict[str, Any]:
         """Return the settings of its prompt that differ from those of the first run format."""
         form = {"kind": self.kind, "prefix": self.prefix}
-        own = {"tokenizer": self.tokenizer} if self.tokenizer else {}
+        own: dict[str, Any] = {"tokenizer": self.tokenizer} if self.tokenizer else {}
+        if self.kind == "generate":
+            own |= {"judgement": asdict(self.judgement), "sampling": asdict(self.sampling)}
         return own | ({} if form == {"kind": "chat", "prefix": ""} else form)
 
 
 @dataclass
 class LabelsConfig:
-    """Human labels: `verify` draws a sample of attempts to label, and reads labels."""
+    """Labels of people, which `label` makes a page for and `score` corrects by."""
 
-    file: Named | None = None  # labels to read: JSON Lines with question_id, trial, correct
-    sample: Positive | None = None  # number of attempts to write to labels.jsonl
+    file: Named | None = None  # labels to add: JSON Lines with question_id, trial, correct
+    sample: Positive | None = None  # number of attempts to draw, more than were drawn before
 
 
 @dataclass
@@ -383,7 +397,22 @@ class RunConfig:
             yield "prompt.shuffle, prompt.template: {choices} needs dataset.fields.choices"
         if self.stops and "stop" in engine.args:
             yield "engine.args.stop: leave it out and set sampling.stop"
-        yield from self._unsupported()
+        s, model, name = self.sampling, self.model, self.engine.name
+        pattern = s.repetition_detection.max_pattern_size or None
+        for key, value, engines in (
+            ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
+            ("sampling.json_schema", s.json_schema or None, STRUCTURED),
+            ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
+            ("model.quantization", model.quantization, ("vllm",)),
+            ("model.adapter", model.adapter, ("vllm", "transformers")),
+            ("model.reasoning_parser", model.reasoning_parser, ("vllm", "transformers", "openai")),
+        ):
+            if value is not None and name not in engines:
+                yield f"{key}={value}: needs engine={' or '.join(engines)}, not {name}"
+        if s.thinking_budget is not None and name == "vllm" and model.reasoning_parser is None:
+            yield f"sampling.thinking_budget={s.thinking_budget}: needs model.reasoning_parser=auto"
+        if model.reasoning_parser and not model.reasoning_end:
+            yield f"model.reasoning_parser={model.reasoning_parser}: needs model.reasoning_end"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if judge and verifier.id is None:
             yield f"dataset.judge={judge}: needs a verifier, not verifier=none"
@@ -398,27 +427,15 @@ class RunConfig:
                 yield f"sampling.{key}=true: engine=callable returns texts only; set it to false"
 
     @property
+    def point_weights(self) -> list[float] | None:
+        """Return the score of 0, 1, ... points where a judge gives outcomes points, else None."""
+        writes = self.dataset.judge and self.verifier.kind == "generate"
+        return self.verifier.judgement.scores if writes else None
+
+    @property
     def stops(self) -> list[str]:
         """Return the strings that end an attempt: the prompt's and the protocol's."""
         return [*dict.fromkeys([*self.prompt.stop, *self.sampling.stop])]
-
-    def _unsupported(self) -> Iterator[str]:
-        """Yield a line for each setting that the engine, or the model, does not support."""
-        s, model, engine = self.sampling, self.model, self.engine.name
-        pattern = s.repetition_detection.max_pattern_size or None
-        for key, value, engines in (
-            ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
-            ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
-            ("model.quantization", model.quantization, ("vllm",)),
-            ("model.adapter", model.adapter, ("vllm", "transformers")),
-            ("model.reasoning_parser", model.reasoning_parser, ("vllm", "transformers", "openai")),
-        ):
-            if value is not None and engine not in engines:
-                yield f"{key}={value}: needs engine={' or '.join(engines)}, not {engine}"
-        if s.thinking_budget is not None and engine == "vllm" and model.reasoning_parser is None:
-            yield f"sampling.thinking_budget={s.thinking_budget}: needs model.reasoning_parser=auto"
-        if model.reasoning_parser and not model.reasoning_end:
-            yield f"model.reasoning_parser={model.reasoning_parser}: needs model.reasoning_end"
 
 
 def template_file(prompt: str) -> Path:
@@ -440,13 +457,13 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
     settings = {
         "batch_size": cfg.verifier.batch_size,
         "gpu_memory_utilization": engine.gpu_memory_utilization,
-        "batch_invariant": engine.batch_invariant and engine_kind.batch_invariant,
         "device": engine.device if name == engine.name else None,
         "key_env": engine.key_env,
         "in_flight": engine.in_flight if engine_kind.served else None,
         "patience_s": engine.patience_s,
         "timeout_s": engine.timeout_s,
-        "api": "completions" if engine_kind.served else "auto",  # labels are tokens
+        # Labels are tokens.
+        "api": "completions" if engine_kind.served and cfg.verifier.kind != "generate" else "auto",
     }
     given = {key: value for key, value in asdict(own).items() if value is not None}
     return VerifierEngine(**settings | given | {"name": name})

@@ -67,6 +67,9 @@ class SampleRequest:
             body["thinking_token_budget"] = s.thinking_budget
         if s.repetition_detection.max_pattern_size:
             body["repetition_detection"] = asdict(s.repetition_detection)
+        if s.json_schema:
+            named = {"name": "response", "schema": s.json_schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         if self.logprobs:
             body["logprobs"] = True if self.is_chat else 0
         if self.prompt_logprobs:

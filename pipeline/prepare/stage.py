@@ -1,10 +1,9 @@
 """prepare: render prompts of questions, check and hash them; prefetch: download everything."""
 
+import hashlib
 import json
 import time
-import zlib
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -51,7 +50,7 @@ def prepare(run: Run) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
         runfolder.claim(run, built.identity)
         with runfolder.locked_settings(run):
-            _save(run, built)
+            save(run, built)
         run = Run(run.cfg)
     note_alone(f"prepared {len(run.questions)} questions in {run.path}")
     print_json({"run": run.path, "questions": len(run.questions)})
@@ -64,22 +63,17 @@ def prefetch(run: Run) -> None:
     Raises UserError: a download failed.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    parts: dict[str, Any] = {"model": models.download(model)}
-    results.print(f"model    {model.id}: {parts['model']}")
-    if adapter := models.adapter(model):
-        parts["adapter"] = adapter
-        results.print(f"adapter  {model.adapter}: {adapter}")
-    loaded, _ = questions.load(dataset)
+    parts: dict[str, Any] = {"model": models.download(model), "adapter": models.adapter(model)}
+    parts["questions"] = len(questions.load(dataset)[0])
+    parts["dataset"] = find_local(dataset.path) or "in the Hugging Face cache"
     shots.load(run.cfg)
-    location = find_local(dataset.path) or "in the Hugging Face cache"
-    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {location}")
-    parts |= {"dataset": location, "questions": len(loaded)}
     if verifier.id is not None:
         parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
-        results.print(f"verifier {verifier.id}: {parts['verifier']}")
         if verifier.prompt == OFFICIAL:
             parts["prompt"] = official_prompt.fetch(verifier.official)
-            results.print(f"prompt   {verifier.official}: {parts['prompt']}")
+    for name, part in parts.items():
+        if part is not None:
+            results.print(f"{name:9} {part}")
     print_json(parts)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME")
 
@@ -116,7 +110,14 @@ def _made_from(run: Run) -> bytes:
     others = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
     names = [cfg.dataset.path, cfg.prompt.shots_from]
     names += [cfg.model.id, cfg.model.tokenizer, cfg.model.adapter]
-    files = [_state(path) for name in names if name and (path := find_local(name))]
+    files = list[Any]()
+    for path in (path for name in names if name and (path := find_local(name))):
+        if path.is_dir():  # by sizes and times; a file by its content
+            parts = sorted(one for one in path.rglob("*") if one.is_file())
+            files.append([[str(one), parquet.fingerprint(one)] for one in parts])
+        else:
+            with path.open("rb") as file:
+                files.append([str(path), hashlib.file_digest(file, "sha256").hexdigest()])
     made_from = {
         "version": VERSION,
         "settings": origin.hashed([settings, others]),
@@ -126,19 +127,7 @@ def _made_from(run: Run) -> bytes:
     return json.dumps(made_from).encode()
 
 
-def _state(path: Path) -> list[Any]:
-    """Return what identifies a file, by its content, or a folder, by sizes and times."""
-    if path.is_file():
-        with path.open("rb") as file:
-            checksum = 0
-            while part := file.read(1 << 20):
-                checksum = zlib.crc32(part, checksum)
-        return [str(path), checksum]
-    files = sorted(one for one in path.rglob("*") if one.is_file())
-    return [[str(one), parquet.fingerprint(one)] for one in files]
-
-
-def _save(run: Run, built: Built) -> None:
+def save(run: Run, built: Built) -> None:
     """Check the folder's state, then write settings, questions and manifest."""
     runfolder.check_same(run, built.identity, raising=True)
     raised_cap.check(run, built)

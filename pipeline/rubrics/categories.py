@@ -311,12 +311,11 @@ def stale(run: Run) -> dict[Path, str]:
     return {path: "signals or thresholds" for path in files if path.stem not in usable}
 
 
-def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:
+def rubric_scores(run: Run, mapped: Mapped) -> Scores:
     """Return the scores of rubrics by name, for `scores.json`; missing trials are not counted.
 
     Scores are the headline and Bayes@N under the uniform prior, with the rubric's weights; a share
-    has weight 1 for its category. `priors`: R0 by name, or None. Source: arXiv 2510.04265,
-    equations 1 and 15, Algorithm 1, and appendix D.
+    has weight 1 for its category. Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
     """
     scores, settings, level = Scores(), run.cfg.scoring, run.cfg.scoring.confidence
 
@@ -330,14 +329,13 @@ def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = N
     for name, of in mapped.items():
         rows, counted = of.record["categories"], _counts(run, of)
         weights, numbers = [row["weight"] for row in rows], counted.sum(axis=0).tolist()
-        attempts, R0 = sum(numbers), (priors or {}).get(name)
+        attempts = sum(numbers)
         scores[name] = {
             "title": of.record["name"],
             "weights": weights,
             "attempts": attempts,
             "headline": score(counted, weights),
             "uniform_prior": named(bayes(counted, weights, level)),
-            **({} if R0 is None else {"with_prior": named(bayes(counted, weights, level, R0))}),
             "categories": [
                 {key: row[key] for key in ("index", "name", "weight")}
                 | {"count": number, "share": number / max(attempts, 1)}
@@ -359,11 +357,11 @@ def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary
     return scoring.score_and_prior(known, weights, settings.confidence, settings.prior)
 
 
-def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:
+def bayes(counted: Ints, weights: Any, level: float) -> Summary:
     """Return Bayes@N of counts (..., M, C + 1) as published, its interval within the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
-    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, level, bounds))
+    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, None, level, bounds))
 
 
 def counts(codes: Any, kinds: int) -> Ints:
@@ -388,8 +386,6 @@ def print_rubrics(run: Run, scores: Scores) -> None:
         title += " (avg)" * (of["headline"]["prior"] == "none")
         ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
         rows.append({"rubric": title, "weight": ends} | _cells(of["headline"]))
-        if "with_prior" in of:
-            rows.append({"rubric": "  with the prior"} | _cells(of["with_prior"]))
         for part in of["categories"]:
             label = f"- {part['index']} {part['name'].replace('_', ' ')}"
             label += " (avg)" * (part["prior"] == "none")

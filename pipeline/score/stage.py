@@ -13,9 +13,7 @@ from bayes_at_n.pipeline.base.console import (
     note_alone,
     plural,
     results,
-    substep,
     warn,
-    warnings_once,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -24,11 +22,11 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import by_category, caps, shown, since, votes
+from bayes_at_n.pipeline.score import by_category, caps, people, shown, since, stated, votes
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, outcomes, runfolder
+from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
@@ -51,6 +49,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
     OSError: a file cannot be written.
     """
+    labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
     scores, graded, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
@@ -66,7 +65,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
             file,
-            R=outcomes.correct(graded.codes).filled(-1),
+            R=graded.matrix.filled(-1),
             outcomes=outcomes.words(graded.codes),
             question_ids=np.array(graded.question_ids, dtype=str),
         )
@@ -91,7 +90,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
         verb = "grade" if (graded.ruled == PENDING).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
     curve, forecast = caps.read(run, graded.codes)  # what it refuses, before anything is shown
-    dated = since.compared(run, outcomes.correct(graded.codes))
+    dated = since.compared(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
@@ -100,12 +99,19 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if not rubrics:
         shown.show(scores, metrics)
     shown.warn_of_intervals(scores)
-    of_categories = by_category.table(run, outcomes.correct(graded.codes), run.cfg.scoring)
+    of_categories = by_category.table(run, graded.matrix, run.cfg.scoring)
     for name, table in (("categories", of_categories), ("caps", curve)):
         if table is not None:
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
             scores[name] = [dict(row) for row in table.rows]
+    if by_people := people.corrected(run, graded):
+        scores["people"], table = by_people
+        display.show(table)
+    for name, of_answers in (("stated", stated.confidence), ("attempted", stated.attempted)):
+        if measured := of_answers(run, graded):
+            scores[name], line = measured
+            results.print(line)
     if dated is not None:
         scores["since"] = dated
         results.print(dated["sentence"])
@@ -150,7 +156,7 @@ def _scores(
     evidence: votes.Evidence,
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
-    matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
+    matrix, level = graded.matrix, run.cfg.scoring.confidence
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
     head = headline(matrix, run.cfg.scoring)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
@@ -177,7 +183,7 @@ def _scores(
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
     undecided = np.isin(graded.codes, UNDECIDED)
-    if undecided.any():
+    if undecided.any() and graded.points is None:
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
         scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
     if len({*drawn}) > 1 and "avg" in summaries:
@@ -186,7 +192,6 @@ def _scores(
         scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
-    of_rubrics = dict[str, scoring.Counts | None]()
     if run.cfg.prior.run is not None:
         ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
         prior = priors.load(run.cfg.prior, run, ids)
@@ -197,13 +202,13 @@ def _scores(
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
             warn(line)
-        with substep(), warnings_once():  # one warning for all of them
-            of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
+    if graded.points is not None:
+        scores["points"] = _points(graded)
     if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
     if mapped:
-        scores["rubrics"] = categories.rubric_scores(run, mapped, of_rubrics)
+        scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
 
 
@@ -211,7 +216,7 @@ def _uniform_prior(
     graded: Outcomes, summaries: Mapping[str, Summary], level: float, drawn: Sequence[str]
 ) -> Parts:
     """Compute Bayes@N and avg@N with what stands beside them, and Pass@k of every k asked for."""
-    matrix = outcomes.correct(graded.codes)
+    matrix = graded.matrix
     bayes = _named(summaries["bayes-uniform"])
     if (summary := summaries.get("avg")) is None:  # a question has no trial
         return {"bayes": bayes}
@@ -258,6 +263,15 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
     counts |= {"truncated": boxes["truncated"], "unboxed": boxes["no_box"] + boxes["unclosed"]}
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
+
+
+def _points(graded: Outcomes) -> Parts:
+    """Compute the share of each number of points, and the mean points of each question."""
+    points = np.ma.masked_equal(graded.points, PENDING)  # type: ignore[no-untyped-call]
+    shares = np.bincount(points.compressed(), minlength=len(graded.weights or ())) / points.count()
+    means = zip(graded.question_ids, points.mean(axis=1).tolist(), strict=True)
+    weights = [*(graded.weights or ())]
+    return {"weights": weights, "shares": shares.tolist(), "by_question": dict(means)}
 
 
 def _cost(run: Run) -> Parts:

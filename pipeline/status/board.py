@@ -1,11 +1,9 @@
-"""Render progress for the terminal: a row per run with workers and remarks, a map of trials."""
+"""Render progress for the terminal: a row per run, its workers, and remarks."""
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
@@ -14,23 +12,11 @@ from rich.text import Text
 from bayes_at_n.pipeline.base.console import duration, percent, plural, results, si
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.status.counts import Counts
-from bayes_at_n.pipeline.status.progress import Progress, by_state, total_of
-from bayes_at_n.pipeline.store.outcomes import OUTCOMES
+from bayes_at_n.pipeline.status.progress import Progress, total_of
 from bayes_at_n.pipeline.workers.records import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
 
-MARKS = {
-    "correct": "1",
-    "wrong": "0",
-    "no_answer": "-",
-    "truncated": "~",
-    "undecided": "?",
-    "generated, not graded": "+",
-    "pending": ".",
-}
 _FAULTS = 3  # printed one by one; the rest are counted
-_MOST_LINES = 20  # per question on a map; with more trials only counts are printed
 _LONGEST = 240  # characters of a remark where the height is limited
 _RUNS = [
     Column("run", "run", align="left"),
@@ -43,13 +29,13 @@ _RUNS = [
 ]  # fmt: skip
 _WORKERS = [
     *columns(align="left", worker="worker", state="state"),
-    *columns(attempts="attempts", in_flight="in flight", cache="cache", speed="tokens/s"),
+    *columns(attempts="attempts", in_flight="in flight", speed="tokens/s"),
     Column("last_seen", "last seen"),
 ]
 
 
 def board(runs: Sequence[Progress], width: int, height: int | None = None) -> RenderableType:
-    """Render all runs, their total and Slurm's jobs, and the workers of a single run.
+    """Render all runs, their total, and the workers of a single run.
 
     Runs that do not fit in `height` lines are counted by state; active ones are kept.
     """
@@ -117,35 +103,16 @@ def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.last_seen or w.started or 0.0)))
     rest = Counter(worker.state for worker in ordered[most:])
-    rows = [
-        {
-            "worker": _label(worker),
-            "state": worker.state,
-            "attempts": worker.attempts,
-            "in_flight": worker.in_flight if worker.alive else None,
-            "cache": _cache(worker),
-            "speed": si(worker.tokens_per_s),
-            "last_seen": f"{duration(max(0.0, now - worker.last_seen))} ago"
-            if worker.last_seen
-            else "–",
-        }
-        for worker in ordered[:most]
-    ]
+    rows = []
+    for w in ordered[:most]:
+        ids = {"#": w.replica, "job ": w.task, "pid ": w.pid}
+        label = "".join(f" {k}{v}" for k, v in ids.items() if v is not None)
+        seen = f"{duration(max(0.0, now - w.last_seen))} ago" if w.last_seen else "–"
+        row = {"worker": f"{w.host or w.name}{label}", "state": w.state, "attempts": w.attempts}
+        row |= {"in_flight": w.in_flight if w.alive else None, "speed": si(w.tokens_per_s)}
+        rows.append(row | {"last_seen": seen})
     more = [{"worker": f"and {number} more", "state": state} for state, number in rest.items()]
     return Table("", _WORKERS, [*rows, *more])
-
-
-def _cache(worker: Worker) -> str:
-    """Format how full the KV cache of a worker's engine is, and its preemptions."""
-    full = "" if worker.cache is None else f"{worker.cache:.0%}"
-    return f"{full}, {worker.preemptions} preempted" if full and worker.preemptions else full
-
-
-def _label(worker: Worker) -> str:
-    text = worker.host or worker.name
-    text += "" if worker.replica is None else f" #{worker.replica}"
-    text += "" if worker.task is None else f" job {worker.task}"
-    return text if worker.pid is None else f"{text} pid {worker.pid}"
 
 
 def bar(runs: Sequence[Progress], width: int) -> RenderableType:
@@ -165,7 +132,7 @@ def _state(run: Progress) -> str:
 
 
 def remarks(runs: Sequence[Progress]) -> list[str]:
-    """List faults, missing or stale grades, preemptions, budgets and Slurm's jobs."""
+    """List faults, missing or stale grades, and budgets."""
     lines = list[str]()
     faults = [f"{run.name}: {run.fault}" for run in runs if run.fault is not None]
     for some in (faults, [run.stale for run in runs if run.stale]):
@@ -176,64 +143,5 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
         lines.append(f"scores: {ungraded} attempts are not graded yet")
     elif any(run.score is not None and run.pending for run in runs):
         lines.append("scores cover finished attempts only, and short ones finish first")
-    if preempted := sum(w.preemptions for run in runs for w in run.workers if w.alive):
-        lines.append(
-            f"{preempted} preemptions: sequences evicted from a full KV cache and recomputed;"
-            " a smaller engine.batch_size avoids them"
-        )
     lines += [f"{run.name}: {in_words(run.budget)}" for run in runs if run.budget]
-    if jobs := by_state(runs):
-        lines.append(f"Slurm: {jobs}")
     return lines
-
-
-def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
-    """Yield a line per question with a character per trial, then the totals of each character.
-
-    `width`: columns of the terminal; None: lines are never broken.
-    """
-    ids, marks = [row["question_id"] for row in counts.run.questions], _marks(counts)
-    longest = max(map(len, ids), default=0)
-    for question_id, line in zip(ids, marks, strict=True):
-        yield from _question(question_id, longest, line, width)
-    totals = Counter(marks.ravel().tolist())
-    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
-
-
-def _marks(counts: Counts) -> npt.NDArray[np.str_]:
-    """Return the characters of all trials, shape (M, N)."""
-    marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
-    for outcome in ("correct", "wrong", "no_answer"):
-        marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
-    marks[~counts.graded] = MARKS["generated, not graded"]
-    marks[counts.truncated] = MARKS["truncated"]
-    marks[~counts.done] = MARKS["pending"]
-    return marks
-
-
-def _question(
-    question_id: str, longest: int, marks: npt.NDArray[np.str_], width: int | None
-) -> Iterator[str]:
-    """Yield the line of a question or, if the terminal is too narrow, a block with counts.
-
-    >>> marks = np.array(list("1101" * 4 + "0-.."))
-    >>> print(*_question("q1", 2, marks, None), *_question("q1", 2, marks, 20), sep="\\n")
-    q1 11011101110111010-..  12/18
-    q1  12/18: 12 correct, 5 wrong, 1 no_answer, 2 pending
-      1101110111
-      0111010-..
-    >>> [*_question("q1", 2, np.repeat(marks, 999), 20)]
-    ['q1 11988/17982: 11988 correct, 4995 wrong, 999 no_answer, 1998 pending']
-    """
-    counts = Counter(marks.tolist())
-    share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['pending']]}"
-    line = f"{question_id:<{longest}} {''.join(marks)} {share}"
-    if width is None or len(line) <= width:
-        yield line
-        return
-    parts = [f"{counts[mark]} {name}" for name, mark in MARKS.items() if counts[mark]]
-    yield f"{question_id:<{longest}} {share}: {', '.join(parts)}"
-    size = max(10, (width - 2) // 10 * 10)  # in tens, which are easier to count
-    if marks.size <= _MOST_LINES * size:
-        text = "".join(marks)
-        yield from (f"  {text[i : i + size]}" for i in range(0, len(text), size))

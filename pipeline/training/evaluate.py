@@ -26,6 +26,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import merge
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
 from bayes_at_n.pipeline.training.windows import Evaluation, Series, Window
@@ -105,7 +106,7 @@ def remaining(
     No engine is loaded. Raises UserError: the folder was made with other settings, weights or
     questions; the folder of merged weights holds something else.
     """
-    run, fingerprint = evaluation.run, weights(evaluation.window)
+    run, fingerprint = Run(evaluation.run.cfg), weights(evaluation.window)  # nothing is cached
     keys = {(q.id, trial) for q in questions for trial in range(run.cfg.sampling.trials)}
     if not (run.path / "questions.parquet").is_file():
         return Remaining(len(keys), 0, 0)

@@ -31,6 +31,8 @@ def show(tables: Mapping[str, Table], cfg: TrajectoryConfig) -> None:
     """Print the main tables and the summary."""
     from bayes_at_n.pipeline.training import forms, stability
 
+    if "stability" not in tables:  # fewer than two steps
+        return
     rows = tables["stability"].rows
     shared = forms.stability(rows, cfg, stability.COMMON)
     tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))

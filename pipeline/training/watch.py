@@ -169,7 +169,8 @@ class Watch:
             )
             self.costs[e.run.path] = spent.spent([e.run])
             if failed and not self.exhausted():
-                self._leave_out(window, f"{e.run.path}: not finished; the same command tries again")
+                why = f"exit status {failed[e.run.path]}, {self.work[e.run.path]}"
+                self._leave_out(window, f"{e.run.path}: {why}; the same command tries again")
         if not self.cfg.merge.keep and all(self.work[e.run.path].finished for e in unfinished):
             evaluate.remove(window)
 

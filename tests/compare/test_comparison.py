@@ -422,24 +422,6 @@ def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
     return columns
 
 
-def test_each_model_has_a_prior_of_its_own_by_its_name(root: Path, tmp_path: Path) -> None:
-    before = {name: {q: line[::-1] for q, line in of.items()} for name, of in MARKS.items()}
-    for name, marks in before.items():
-        run_of(tmp_path / "before", name, marks)
-        with_signals(run_of(root, name, MARKS[name]), 0, ("completion_bpt", "prompt_bpt"))
-    [folder] = (tmp_path / "before").glob("*")
-    [found] = compared(root, f"prior={folder}", "prior.trials=2")["datasets"]
-    for row in found["models"]:
-        mean = Fraction(0)
-        for q, line in MARKS[row["model"]].items():
-            both = line + before[row["model"]][q][:2]
-            mean += Fraction(both.count("1") + 1, len(both) + 2) / 3
-        assert row["prior_mu"] == pytest.approx(float(mean), abs=1e-12)
-    assert sorted(row["prior_rank"] for row in found["models"]) == [1, 2, 3]
-    with pytest.raises(UserError, match="good: prior="):
-        compared(root, f"prior={root / 'out'}")
-
-
 def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Capsys) -> None:
     bits = ("completion_bpt", "prompt_bpt")
     cfg = analysis.load([f"runs={root}", "rubric=concision-high-conf"])

@@ -13,13 +13,10 @@ import scorio.aggregate
 from helpers import Capsys, add_grades, add_verdicts, again, close, make_run, ragged, run_of
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import Ballots, Counts
 from bayes_at_n.scoring.metrics.table import parse
@@ -144,21 +141,6 @@ def test_one_attempt_is_no_vote() -> None:
         found = metric.summary(metric.given(arrays))
         close(found.value, share)
         assert found.sigma == pytest.approx(sigma, rel=0.15)
-    bayes = scoring.bayes_ci(R == 1)
-    found = scoring.cons_at_k_ci(R, 1, draws=4000)
-    assert found.value == pytest.approx(bayes.value, abs=0.01)
-    assert found.sigma == pytest.approx(bayes.sigma, rel=0.15)
-
-
-def test_random_subsets_are_as_near_as_their_error_says() -> None:
-    rng = np.random.default_rng(5)
-    answers, scores = rng.integers(1, 4, (40, 10)), rng.random((40, 10))
-    exact, none = scoring.weighted_cons_at_k(Ballots(answers, scores), 5)
-    found, error = scoring.weighted_cons_at_k(Ballots(answers, scores), 5, subsets=100)
-    assert none == 0 and 0 < error < 0.01
-    assert abs(found - exact) < 4 * error
-    same = scoring.weighted_cons_at_k(Ballots(answers, np.full(scores.shape, 0.1)), 5, subsets=100)
-    close(same, (scoring.cons_at_k(answers, 5), 0.0))
 
 
 @pytest.mark.parametrize("k", [4, 12])
@@ -180,18 +162,15 @@ def test_sigma_is_that_of_repetitions(k: int) -> None:
 
 @pytest.mark.soak
 def test_intervals_hold_what_k_new_attempts_score() -> None:
-    """The truth is Cons@k of a million attempts; both intervals, by the simulation of runs."""
+    """The truth is Cons@k of a million attempts; intervals of simulated runs."""
     rng, N, M, k, runs = np.random.default_rng(7), 40, 20, 8, 300
     shares = rng.dirichlet([0.5, 3, 1, 1, 0.5, 0.3], M)
     truth = scoring.cons_at_k(Counts(np.round(shares * 4000).astype(int)), k)
-    held = {"bootstrap": 0, "posterior": 0}
+    held = 0
     for _ in range(runs):
-        counts = Counts(rng.multinomial(N, shares))
-        summaries = (parse(f"cons@{k}").summary(counts), scoring.cons_at_k_ci(counts, k))
-        for name, found in zip(held, summaries, strict=True):
-            held[name] += found.low <= truth <= found.high
-    assert 0.9 <= held["bootstrap"] / runs <= 1, held
-    assert 0.85 <= held["posterior"] / runs <= 1, held
+        found = parse(f"cons@{k}").summary(Counts(rng.multinomial(N, shares)))
+        held += found.low <= truth <= found.high
+    assert 0.9 <= held / runs <= 1, held
 
 
 @pytest.mark.parametrize(
@@ -264,13 +243,6 @@ def test_answers_are_compared_as_their_kind_is(
     assert classes.classes_of(run).tolist() == [codes]
 
 
-def test_no_text_is_equal_by_way_of_another() -> None:
-    """Each joins the commonest that it equals: that both equal a third is not enough."""
-    counts = Counter({"b": 3, "a": 2, "c": 1})
-    codes = classes._classes(["b", "a", "c"], counts, {("b", "a"), ("a", "c")})
-    assert codes == {"b": 2, "a": 2, "c": 3}
-
-
 def test_too_many_answers_vote_by_their_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "MOST", 1)
     assert classes.classes_of(run)[0].max() == 5  # four wrong texts of q1
@@ -322,16 +294,6 @@ def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsy
     assert scores["metrics"]["cons-confidence@8"]["error"] == 0
     a = [certain["q1"], certain["q2"]]
     close(scores["metrics"]["best-verifier@2"]["value"], scoring.best_at_k(Ballots(codes, a), 2))
-
-
-def test_outcomes_without_texts_have_no_votes(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", {"q1": "1100"})
-    rows = parquet.read_whole(next(run.grades.glob("*.parquet")), GRADES).to_pylist()
-    add_grades(run, "00000", [{**row, "answer": None} for row in rows])
-    with pytest.raises(UserError, match="2 wrong attempts have no answer"):
-        classes.classes_of(run)
-    score(again(run, "scoring.metrics=[avg,cons@2]"))
-    assert "cons@2: left out" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.usefixtures("undrawn")
