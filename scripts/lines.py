@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_726,
-    "docs (words)": 40_147,
+    "docs (words)": 40_127,
     "pipeline": 6,
     "pipeline/adaptive": 2_384,
     "pipeline/api": 448,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_964,
     "scripts": 1_353,
     "slurm": 137,
-    "tests": 40_159,
+    "tests": 39_134,
     "verifiers": 7_227,
     "product": 58_111,
 }
