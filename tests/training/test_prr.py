@@ -268,6 +268,3 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
             prr.run(load([f"before={before}", f"after={after}", f"out={tmp_path / 'out'}"]))
         assert "\n" not in str(error.value)
         assert capsys.readouterr() == ("", "")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError):
-        measured(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")

@@ -29,16 +29,6 @@ def one_of(rows: Sequence[Any], **cells: Any) -> Any:
     return found[0]
 
 
-def test_a_folder_for_results_that_cannot_be_made_is_refused_first(place: Path) -> None:
-    ckpts(place / "t", "s-1", "s-2")
-    write_questions(place / "sums.jsonl", sums(1))
-    (place / "file").write_text("")
-    with pytest.raises(NotADirectoryError, match="file/in/it"):
-        trajectory.run([*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl",
-                                "out=file/in/it"])  # fmt: skip
-    assert not (place / "runs").exists()
-
-
 def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
     return {f"q{q}": "1" * c + "0" * (trials - c) for q, c in enumerate(right)}
 
