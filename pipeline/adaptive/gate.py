@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import data, luck
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.luck import Basis
@@ -91,7 +92,7 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
             raise UserError(
                 f"gate={cfg.gate.policy}: datasets.{name}: {there}; name two, model=BASE,NEW"
             )
-        codes = found.matrix().filled(-1)
+        codes = scoring.values(found.matrix()).filled(-1)
         if not (whole := int((codes >= 0).all(axis=(0, 1)).cumprod().sum())):
             raise UserError(f"{name}: some question has no graded trial; run `grade` or `run`")
         seeds = data.seeds_of([member.run for member in found.members])
