@@ -207,7 +207,7 @@ def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
         from bayes_at_n.verifiers.code import tests
 
         try:
-            return tests.pack(row, cfg.dataset.fields.answer)
+            return tests.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
         except ValueError as error:
             raise UserError(f"{place}: {error}") from error
     if row.get("gold") is None:
