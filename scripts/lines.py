@@ -37,19 +37,19 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_984,
     "pipeline/report": 2_834,
     "pipeline/rubrics": 877,
-    "pipeline/score": 1_346,
+    "pipeline/score": 1_345,
     "pipeline/status": 614,
-    "pipeline/store": 2_399,
+    "pipeline/store": 2_397,
     "pipeline/training": 2_553,
     "pipeline/verify": 1_372,
     "pipeline/workers": 1_990,
     "prompts": 387,
-    "scoring": 7_964,
+    "scoring": 7_960,
     "scripts": 1_353,
     "slurm": 137,
     "tests": 39_134,
     "verifiers": 7_243,
-    "product": 58_138,
+    "product": 58_131,
 }
 
 
