@@ -59,8 +59,9 @@ def check_files(cfg: RunConfig) -> None:
     if "grade" in cfg.stages and cfg.dataset.answer == "code":
         from bayes_at_n.verifiers.code import sandbox  # few runs need it
 
+        limits = cfg.grading
         try:
-            with sandbox.opened(cfg.grading.sandbox, cfg.grading.image):
+            with sandbox.opened(limits.sandbox, limits.image, cfg.dataset.language):
                 pass
         except RuntimeError as error:
             raise UserError(str(error)) from error

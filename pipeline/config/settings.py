@@ -44,6 +44,7 @@ from bayes_at_n.pipeline.config.scoring import (
 )
 from bayes_at_n.pipeline.config.where import parse as parse_filter
 from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 
@@ -177,6 +178,8 @@ class DatasetConfig:
     # kind of answer: a name in verifiers.KINDS, python:FILE.py:function, or judge (math, decided by
     # the verifier)
     answer: str = "math"
+    # of programs (answer=code); others than Python are tested by input and output
+    language: Annotated[str, one_of(*LANGUAGE_NAMES)] = "python"
     # boxes that are the answer; auto: the last, or the closing ones if the gold answer has parts
     boxes: Annotated[str, one_of(*get_args(Policy))] = "auto"
     pattern: str | None = None  # for answer=regex; its group is the answer

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import guard
 from bayes_at_n.pipeline.workers.claims import any_free
-from bayes_at_n.pipeline.workers.replica import Work
+from bayes_at_n.pipeline.workers.process import Work
 from bayes_at_n.pipeline.workers.session import Slot
 from bayes_at_n.pipeline.workers.stopping import StopFlag, interrupted, writable
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
