@@ -186,7 +186,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         reads=True,
         flags={"--open": "open it in the browser"},
         examples="""\
-label RUN_FOLDER  # 60 random attempts; then: score RUN_FOLDER labels=NAME.jsonl
+label RUN_FOLDER  # 60 random attempts; then score RUN labels=NAME.jsonl
 label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
     ),
     "prefetch": Verb(

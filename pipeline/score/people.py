@@ -162,12 +162,11 @@ def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:
 
 def _agreement(people: People) -> tuple[Parts, str] | None:
     """Compare people on the attempts that several labeled; None without any."""
-    by_key = {
-        key: [of[key] for of in people.by.values() if key in of]
-        for key in set[int]().union(*people.by.values())
-    }
-    shared = {key: said for key, said in by_key.items() if len(said) > 1}
-    if not shared:
+    by_key = dict[int, list[float]]()
+    for of in people.by.values():
+        for key, value in of.items():
+            by_key.setdefault(key, []).append(value)
+    if not (shared := {key: said for key, said in by_key.items() if len(said) > 1}):
         return None
     alpha = krippendorff([*shared.values()], "interval", [key >> 32 for key in shared])
     same = float(np.mean([len({*said}) == 1 for said in shared.values()]))
