@@ -21,8 +21,8 @@ from bayes_at_n.pipeline.base.console import joined, note, percent, results, war
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.config import gate as config
-from bayes_at_n.pipeline.config.gate import CompareConfig, Policy
+from bayes_at_n.pipeline.config import analysis as config
+from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
 from bayes_at_n.pipeline.config.settle import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
@@ -60,7 +60,7 @@ def compare(cfg: CompareConfig) -> int:
     if cfg.gate.policy is None:
         comparison.compare(cfg)
         return 0
-    policy = config.load(cfg.gate.policy)
+    policy = config.load_policy(cfg.gate.policy)
     parts, why = read(cfg, policy), "settle=true continues sampling"
     folder, links = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
     if cfg.gate.settle:

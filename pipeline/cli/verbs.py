@@ -115,7 +115,7 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
         keys=f"{_MANY} ranking gate budget",
-        settings="gate:CompareConfig",
+        settings="analysis:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
