@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import THREE, Capsys, add_grades, make_run, run_of
+from helpers import THREE, Capsys, add_grades, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, comparison, differences
@@ -130,25 +130,15 @@ def test_names_that_are_not_there(tmp_path: Path, arguments: list[str], said: st
         load(tmp_path, *arguments)
 
 
-def test_differences_name_protocol_grader_and_a_model_that_occurs_twice(tmp_path: Path) -> None:
+def test_differences_name_protocol_and_grader(tmp_path: Path) -> None:
     of = {"x": [], "y": ["grading.timeout_s=2"], "z": ["sampling.temperature=1.0"]}
     for name, extra in of.items():
         run_of(tmp_path, name, THREE, *extra, f"model.reasoning_end=<{name}>")
-    make_run(
-        tmp_path / "sums" / "x-again",
-        THREE,
-        "dataset.name=sums",
-        "model.name=x",
-        "model.id=/nowhere/x",
-        "tag=again",
-    )
     (one,) = load(tmp_path)
     lines = "\n".join(one.differences)
     assert "sampling.temperature: z 1.0; all others 0.6" in lines
     assert "grading.timeout_s: y 2.0; all others " in lines
     assert "reasoning_end" not in lines
-    assert "x, x-again are runs of x" in lines
-    assert "identical" in lines
     assert differences.protocol(one.members[0].run)["sampling.temperature"] == 0.6
 
 
