@@ -14,7 +14,7 @@ its questions, or for the pool its p. Nominal is 95 %.
 powered: `scoring.prediction_powered`; chosen: half of its labels go where a second verifier, which
 sees 70 % of the errors and 5 % of the rest, disagrees; pool: its interval for other questions;
 bayes: `scoring.misclassification`; lambda=1: plain prediction-powered inference; labels: these
-alone; judge: Wald's interval of the judge's score, without labels. Worlds
+alone; judge: the interval of its score without any. Worlds
 in which a bias leads above 100 % or below 0 are left out.
 """
 
@@ -69,7 +69,7 @@ def intervals(rng: Any, y: Any, f: Any, m: int) -> dict[str, Any]:
     by_chance = scoring.prediction_powered(f, y[chosen], chosen, chances=chances[chosen], **own)
     fixed = [scoring.prediction_powered(f, y[at], at, rate=of, **own) for of in (1, 0)]
     bayes = scoring.misclassification(f, y[at], at, **own).score
-    alone = scoring.wald_ci(f.reshape(questions[-1] + 1, -1))
+    alone = scoring.avg_ci(f.reshape(questions[-1] + 1, -1))
     return dict(zip(METHODS, (powered, by_chance, powered.pool, bayes, *fixed, alone), strict=True))
 
 

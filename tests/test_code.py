@@ -24,6 +24,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.grade import stage
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import graded
 from bayes_at_n.verifiers.code import extract, run, sandbox, tests
 from bayes_at_n.verifiers.maths.conventions import Grade
@@ -33,9 +34,9 @@ FILE = "HumanEval.jsonl.gz"
 SQUARE = ["assert f(1) == 1", "assert f(3) == 9"]
 
 
-def _works() -> bool:
+def _works(box: str = "bubblewrap") -> bool:
     try:
-        with sandbox.opened("bubblewrap"):
+        with sandbox.opened(box):
             return True
     except RuntimeError:
         return False
@@ -134,7 +135,7 @@ def test_a_run(tmp_path: Path) -> None:
     """Graded, scored and reported like any other; another sandbox makes its grades stale."""
     gold = tests.pack({"test_list": SQUARE})
     square = "<think>x</think>\n```python\ndef f(x): return x * x\n```\n"
-    texts = {"q": [square, square.replace("*", "+"), "I do not know."]}
+    texts = {"q": [square, square.replace("x * x", "1"), "I do not know."]}
     run = make_run(
         tmp_path / "run", {"q": "+++"}, "dataset.answer=code", gold={"q": gold}, texts=texts
     )
@@ -142,7 +143,10 @@ def test_a_run(tmp_path: Path) -> None:
     stage.grade(run)
     found = grades_of(run)
     assert [found["q", trial]["outcome"] for trial in range(3)] == ["correct", "wrong", "no_answer"]
-    assert "test 1 of 2" in found["q", 1]["reason"] and found["q", 0]["grader"] == "code"
+    assert "test 2 of 2" in found["q", 1]["reason"] and found["q", 0]["grader"] == "code"
+    assert main(["categorize", str(run.path), "rubric=partial-credit"]) == 0
+    shares = signals.read(run)["tests_passed"].to_pylist()
+    assert shares == [1, 0.5, 0] and found["q", 1]["reason"].startswith("passed 1 of 2 tests")
     assert main(["score", str(run.path)]) == main(["report", str(run.path)]) == 0
     assert graded.stale(run) == {}
     assert graded.stale(again(run, "grading.sandbox=none"))
@@ -285,10 +289,21 @@ def test_solutions_of_human_eval() -> None:
         assert outcomes == {wanted: 164}
 
 
-@sandboxed
-@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.soak)])
-def test_hostile_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+@pytest.mark.parametrize(
+    ("box", "step"),
+    [
+        ("bubblewrap", 6),
+        pytest.param("bubblewrap", 1, marks=pytest.mark.soak),
+        pytest.param("docker", 2, marks=pytest.mark.soak),
+        pytest.param("podman", 2, marks=pytest.mark.soak),
+    ],
+)
+def test_hostile_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, box: str, step: int
+) -> None:
     """None is correct, none escapes, and nothing outlives the call."""
+    if not _works(box):
+        pytest.skip(f"{box} or its image is not installed, or refused")
     monkeypatch.setenv("SECRET", "LEAK")
     monkeypatch.setattr(run, "WALL", 2)
     tmp_path.chmod(0o777)
@@ -304,8 +319,15 @@ def test_hostile_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step:
             programs = hostile(tmp_path, victim.pid, server.getsockname()[1])
             assert len(programs) >= 60
             programs = dict([*programs.items()][::step])
+            if box != "bubblewrap":  # an image has files, packages and /proc of its own
+                for name in (
+                    "reads files",
+                    "reads /proc",
+                    "reads solutions from installed packages",
+                ):
+                    programs.pop(name, None)
             for row in ({"test_list": SQUARE[::-1]}, human):
-                found = grades(row, *programs.values(), memory_mb=256)
+                found = grades(row, *programs.values(), memory_mb=256, box=box)
                 for name, grade in zip(programs, found, strict=True):
                     assert grade.outcome in ("wrong", "timeout"), (name, grade)
                     assert "LEAK" not in grade.reason, (name, grade)

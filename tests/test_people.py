@@ -66,7 +66,7 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     path.write_text(json.dumps(rows[0] | {"correct": not rows[0]["correct"]}) + "\n")
     score(again(run, f"labels={path.rename(tmp_path / 'ben.jsonl')}"))
     agreed = json.loads((run.path / "scores.json").read_text())["people"]["agreement"]
-    assert agreed["people"] == ["ana", "ben"] and agreed["observed"] == 0.0
+    assert agreed["people"] == ["ana", "ben"] and agreed["same"] == 0.0 and agreed["units"] == 1
 
 
 @pytest.mark.parametrize(

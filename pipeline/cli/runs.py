@@ -45,9 +45,10 @@ def run_stages(run: Run) -> None:
 
 
 def check_files(cfg: RunConfig) -> None:
-    """Check what stages after sampling read from files, before hours of sampling.
+    """Check what stages after sampling need, before hours of sampling.
 
-    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read.
+    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read; no
+    sandbox for programs.
     """
     prior, thresholds = cfg.prior.run, cfg.thresholds.file
     if prior is not None and not Path(prior).expanduser().is_dir():
@@ -56,6 +57,14 @@ def check_files(cfg: RunConfig) -> None:
         raise UserError(f"thresholds.file={thresholds}: no such file; `categorize` writes one")
     if "categorize" in cfg.stages:
         rubric.load(cfg)
+    if "grade" in cfg.stages and cfg.dataset.answer == "code":
+        from bayes_at_n.verifiers.code import sandbox  # few runs need it
+
+        try:
+            with sandbox.opened(cfg.grading.sandbox, cfg.grading.image):
+                pass
+        except RuntimeError as error:
+            raise UserError(str(error)) from error
 
 
 def _stages(run: Run) -> bool:

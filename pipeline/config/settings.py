@@ -247,6 +247,9 @@ class PromptConfig:
             yield "solved: must contain {solution} or {answer}"
 
 
+SANDBOXES = ("bubblewrap", "docker", "podman", "apptainer", "none")
+
+
 @dataclass
 class GradingConfig:
     """Limits of comparing one answer with its gold answer."""
@@ -257,7 +260,8 @@ class GradingConfig:
     # math_verify: grade the full text by plain math-verify, for comparison with other tools
     compat: Annotated[str, one_of("math_verify")] | None = None
     # what shuts in the programs of answer=code; none: nothing does, they run with your rights
-    sandbox: Annotated[str, one_of("bubblewrap", "none")] = "bubblewrap"
+    sandbox: Annotated[str, one_of(*SANDBOXES)] = "bubblewrap"
+    image: str | None = None  # of sandbox=docker, podman, apptainer; default: python:VERSION-slim
 
 
 @dataclass

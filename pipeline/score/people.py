@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import percent, plural
+from bayes_at_n.pipeline.base.console import joined, percent, plural
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store import graded, labels, outcomes, rowkeys
 from bayes_at_n.pipeline.store.labels import People
@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED, Outc
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Floats
-from bayes_at_n.verifiers.judge.agreement import cohen_kappa
+from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
 GROUPS = ("shorter", "longer")  # half of the attempts
@@ -161,19 +161,19 @@ def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:
 
 
 def _agreement(people: People) -> tuple[Parts, str] | None:
-    """Compare the two people with most labels in common; None of one."""
-    names, best, found = [*people.by], 0, None
-    for i, one in enumerate(names):
-        for other in names[:i]:
-            both = sorted({*people.by[one]} & {*people.by[other]})
-            if len(both) > best:
-                best, found = len(both), (other, one, both)
-    if found is None:
+    """Compare people on the attempts that several labeled; None without any."""
+    by_key = {
+        key: [of[key] for of in people.by.values() if key in of]
+        for key in set[int]().union(*people.by.values())
+    }
+    shared = {key: said for key, said in by_key.items() if len(said) > 1}
+    if not shared:
         return None
-    first, second, both = found
-    said = np.array([[people.by[name][key] >= 0.5 for key in both] for name in (first, second)])
-    kappa = cohen_kappa(np.bincount(2 * said[0] + said[1], minlength=4).reshape(2, 2))
-    line = f"{first} and {second} agree on {kappa.observed:.1%} of {plural(best, 'attempt')}"
-    if kappa.kappa is not None:
-        line += f", Cohen's kappa {kappa.kappa:.2f} ± {kappa.stderr:.2f}"
-    return {"people": [first, second], "attempts": best, **kappa._asdict()}, line
+    alpha = krippendorff([*shared.values()], "interval", [key >> 32 for key in shared])
+    same = float(np.mean([len({*said}) == 1 for said in shared.values()]))
+    names = joined(sorted(people.by), 5)
+    line = (
+        f"{names} agree on {same:.1%} of {plural(len(shared), 'attempt')}, Krippendorff's alpha"
+        f" {alpha.alpha:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
+    )
+    return {"people": [*people.by], "same": same, **alpha._asdict()}, line

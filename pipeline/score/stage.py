@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import by_category, caps, people, shown, since, votes
+from bayes_at_n.pipeline.score import by_category, caps, people, shown, since, stated, votes
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
@@ -108,6 +108,10 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if by_people := people.corrected(run, graded):
         scores["people"], table = by_people
         display.show(table)
+    for name, of_answers in (("stated", stated.confidence), ("attempted", stated.attempted)):
+        if measured := of_answers(run, graded):
+            scores[name], line = measured
+            results.print(line)
     if dated is not None:
         scores["since"] = dated
         results.print(dated["sentence"])

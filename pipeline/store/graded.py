@@ -57,7 +57,8 @@ def settings(cfg: RunConfig) -> dict[str, Any]:
     """Return what decides the grade of an answer. Raises UserError: own grader is missing."""
     conventions = KNOWN[cfg.dataset.answer.partition(":")[0]]
     answer, function = cfg.dataset.grader()
-    of_code = {"sandbox": cfg.grading.sandbox, "python": sys.version_info[:2]}
+    limits = cfg.grading
+    of_code = {"sandbox": limits.sandbox, "image": limits.image, "python": sys.version_info[:2]}
     return {
         "answer": own.grader(answer),
         "function": function,

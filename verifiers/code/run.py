@@ -31,13 +31,20 @@ _WORDS: dict[str, tuple[Outcome, str]] = {  # outcome and layer
 
 
 def grade(
-    pairs: Iterable[Pair], *, box: str, workers: int | None, timeout_s: float, memory_mb: int
+    pairs: Iterable[Pair],
+    *,
+    box: str,
+    image: str | None = None,
+    workers: int | None,
+    timeout_s: float,
+    memory_mb: int,
 ) -> dict[Pair, Grade]:
     """Grade pairs of packed tests (`tests.pack`) and programs.
 
     Args:
         pairs: distinct ones.
-        box: what shuts programs in: bubblewrap, or none.
+        box: what shuts programs in (`sandbox.opened`).
+        image: of a container.
         workers: programs at a time; default: two a CPU.
         timeout_s: processor seconds of a program, or of each of its runs.
         memory_mb: address space of each of its processes, in MiB.
@@ -50,7 +57,7 @@ def grade(
     local, judges = threading.local(), list[_Judge]()
     limits = max(1, round(timeout_s)), memory_mb << 20
 
-    with sandbox.opened(box) as command:
+    with sandbox.opened(box, image) as command:
 
         def one(pair: Pair) -> Grade:
             if not hasattr(local, "judge"):
