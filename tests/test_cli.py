@@ -85,7 +85,6 @@ def test_dry_run_writes_nothing(
     assert "tokens: about 55 (a guess); at most 120" in out
     assert "disk: about 420B" in out and re.search(r"time: about .* on \d+ cores? here", out)
     assert "price: at most 2.40" in out
-    assert re.search(r"verifier: compass-3b, about \d.* tokens to read; ", out)
 
 
 def test_dry_run_counts_what_is_there(

@@ -46,6 +46,9 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     title = f"{scores['model']} on {scores['dataset']}: {what}"
     display.show(Table(title, columns, _rows(scores, metrics), [_assumed(scores)]))
     shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
+    if points := scores.get("points"):
+        parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
+        results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")
     size = sample_size(scores["questions"], scores["clusters"])
     results.print(f"{size}, {plural(scores['attempts'], 'attempt')}: {shares}")
     if more := scores.get("next_attempts"):
