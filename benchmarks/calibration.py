@@ -53,8 +53,7 @@ BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0
 
 def turned(logprobs: Floats, bases: Floats) -> float:
     """Return the share of attempts whose label a baseline changes."""
-    labels = direct(logprobs), calibrate(logprobs, bases, 1.0)
-    return float((labels[0].argmax(axis=1) != labels[1].argmax(axis=1)).mean())
+    return float((direct(logprobs).argmax(1) != calibrate(logprobs, bases, 1.0).argmax(1)).mean())
 
 
 def main() -> None:
