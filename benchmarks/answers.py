@@ -26,7 +26,6 @@ from benchmarks import made_answers
 from benchmarks.graders import LOADERS, Peer
 
 ADVERSARIAL = Path(__file__).with_name("cases") / "adversarial.jsonl"
-FAMILIES = ADVERSARIAL.with_name("families.jsonl")  # golds with wrong and right answers
 LEAST_RIGHT = 0.997  # of the rewritings; of what is wrong, none may be accepted
 OURS = "this grader"
 

@@ -8,10 +8,12 @@ import pytest
 from bayes_at_n.verifiers import Asked, compare, find, grade
 from benchmarks import answers, made_answers, upstream
 
+FAMILIES = answers.ADVERSARIAL.with_name("families.jsonl")  # golds, wrong and right answers
+
 
 def test_families_of_wrong_and_right_answers() -> None:
     """What is wrong is not accepted the other way round, either."""
-    rows = [json.loads(line) for line in answers.FAMILIES.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in FAMILIES.read_text("utf-8").splitlines()]
     wrong, right = ([(r["gold"], a) for r in rows for a in r[side]] for side in ("wrong", "right"))
     grades = grade([*wrong, *right], workers=2, timeout_s=60)
     assert [pair for pair in wrong if grades[pair].outcome == "correct"] == []
