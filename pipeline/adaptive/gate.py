@@ -62,7 +62,7 @@ def compare(cfg: CompareConfig) -> int:
         return 0
     policy = config.load_policy(cfg.gate.policy)
     parts, why = read(cfg, policy), "settle=true continues sampling"
-    folder, links = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
+    folder = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
     if cfg.gate.settle:
         folder.mkdir(parents=True, exist_ok=True)
         parts, why = sample(cfg, policy, parts, folder)
@@ -77,7 +77,6 @@ def compare(cfg: CompareConfig) -> int:
     results.print("\n".join(["", *(row["sentence"] for row in board.rows), "", sentence]))
     display.print_json(record)
     note(f"saved {files.write(folder, 'gate', record, {'gate': board})[-1]}")
-    files.publish(folder, links)
     return status
 
 

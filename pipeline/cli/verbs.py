@@ -128,7 +128,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         flags={"--open": "open it in the browser"},
-        examples="report dataset=aime25 --open  # runs/_report/index.html; needs no server",
+        examples="report dataset=aime25 --open  # needs no server",
     ),
     "prepare": Verb(
         "prepare.stage:prepare",
