@@ -261,16 +261,6 @@ def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:
     assert len(found) == 120 and by_key(found) == by_key(rows(120)) and not damage.lines
 
 
-def test_a_part_set_aside_in_mid_read_is_replaced_by_its_sound_rows(tmp_path: Path) -> None:
-    part(tmp_path / "a.parquet", rows(8))
-    path = part(tmp_path / "b.parquet", rows(12))
-    reading = shards.batches(tmp_path, SMALL, SMALL.names, parquet.Damage())
-    found = next(reading).to_pylist()
-    shards.set_aside(parquet.Damage({path: ["found by another process"]}), SMALL)
-    found += [row for batch in reading for row in batch.to_pylist()]
-    assert len(found) == 12 and by_key(found) == by_key(rows(12))
-
-
 def _killed(path: Path) -> None:
     with atomic.replacing(path) as file:
         file.write(b"half")
@@ -297,17 +287,3 @@ def test_what_a_killed_writer_left_goes_and_a_live_one_s_stays(tmp_path: Path) -
         [slow] = tmp_path.glob(".slow.json.*.tmp")
         atomic.write_text(tmp_path / "a.json", "whole")
         assert {*tmp_path.iterdir()} == {tmp_path / "a.json", elsewhere, mine, slow}
-
-
-def test_several_files_are_replaced_all_or_none(tmp_path: Path) -> None:
-    one, two, gone = (tmp_path / name for name in ("one", "two", "gone"))
-    for path in (one, gone):
-        path.write_text("old")
-    with pytest.raises(OSError):
-        atomic.replace_all({one: b"new", gone: None, one / "below": b"new"})
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "one": "old",
-        "gone": "old",
-    }
-    atomic.replace_all({one: b"new", gone: None, two: b""})
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"one": "new", "two": ""}

@@ -396,7 +396,7 @@ def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Caps
     assert main.main(["compare", "dataset=sums"]) == 0
     told = " ".join(capsys.readouterr().err.split())
     assert "trials of a, b, c " in told
-    record = json.loads(Path("runs/sums/_compare/compare.json").read_text())["datasets"][0]
+    record = json.loads(Path("runs/sums/_compare-all/compare.json").read_text())["datasets"][0]
     assert record["stopped"]["a"]["low"] == pytest.approx(found["low"])
     assert any("until=best" in line for line in record["notes"]["leaderboard"])
 

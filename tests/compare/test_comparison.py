@@ -351,10 +351,10 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
 
 def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
     compare(analysis.load([f"runs={root}"]))
-    assert (root / "sums" / "_compare" / "compare.json").is_file()
+    assert (root / "sums" / "_compare-all" / "compare.json").is_file()
     run_of(root, "good", {"d": "10"}, dataset="more")
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
-    assert (root / "_compare" / "scores.json").is_file()
+    assert (root / "_compare-all" / "scores.json").is_file()
     (root / "file").write_text("")
     with pytest.raises(UserError, match="out="):
         compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
@@ -586,20 +586,6 @@ def test_a_narrow_terminal_leaves_out_minor_columns_and_breaks_no_name(root: Pat
         assert ("±" in text) == shown
 
 
-def test_a_selection_has_a_folder_and_the_newest_a_link(tmp_path: Path, capsys: Capsys) -> None:
-    root = tmp_path / "runs"
-    for name in ("a", "b"):
-        run_of(root, name, {"a": "10"})
-    own = root / "sums" / "_compare"
-    compare(analysis.load([f"runs={root}"]))
-    assert own.is_symlink() and own.resolve().name == "_compare-all"
-    before = (own / "compare.json").read_bytes()
-    compare(analysis.load([f"runs={root}", "dataset=sums", "model=b"]))
-    assert own.resolve().name == "_compare-b" and (own / "compare.json").read_bytes() != before
-    assert (root / "sums" / "_compare-all" / "compare.json").read_bytes() == before
-    capsys.readouterr()
-
-
 def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     runs = [tmp_path / "sums" / name for name in ("a", "b")]
     other = tmp_path / "more" / "b"
@@ -607,25 +593,17 @@ def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     for path in (*runs, other, ours):
         path.mkdir(parents=True)
 
-    def called(verb: str, paths: list[Path], *settings: str) -> tuple[str, list[Path]]:
+    def called(verb: str, paths: list[Path], *settings: str) -> str:
         cfg = analysis.load([f"runs={tmp_path}", *settings])
-        folder, links = files.folder_of(cfg, verb, paths)
-        return str(folder.relative_to(tmp_path)), links
+        return str(files.folder_of(cfg, verb, paths).relative_to(tmp_path))
 
-    sums, link = [runs[0]], tmp_path / "sums" / "_report"
-    assert called("report", sums) == ("sums/_report-all", [link, tmp_path / "_report"])
-    assert called("report", sums, "model=b,a")[0] == "sums/_report-a+b"
-    assert called("report", sums, *map(str, runs))[0] == "sums/_report-a+b"
-    assert called("report", sums, *map(str, [ours, *runs, runs[0]]))[0] == "sums/_report-a+b"
-    assert called("report", sums, str(runs[0]), "dataset=sums")[0] == "sums/_report-a+sums"
-    assert called("compare", [*runs], "dataset=x,y")[0] == "_compare-x+y"
-    elsewhere, links = called("compare", sums, str(runs[0]), str(other))
-    assert elsewhere.startswith("sums/_compare-a+b-") and links == [link.with_name("_compare")]
-    many = [called("compare", sums, f"model=[{'x' * 50},{'y' * 50},{z}]")[0] for z in "ab"]
+    sums = [runs[0]]
+    assert called("report", sums) == "sums/_report-all"
+    assert called("report", sums, "model=b,a") == "sums/_report-a+b"
+    assert called("report", sums, *map(str, [ours, *runs, runs[0]])) == "sums/_report-a+b"
+    assert called("report", sums, str(runs[0]), "dataset=sums") == "sums/_report-a+sums"
+    assert called("compare", [*runs], "dataset=x,y") == "_compare-x+y"
+    assert called("compare", sums, str(runs[0]), str(other)).startswith("sums/_compare-a+b-")
+    many = [called("compare", sums, f"model=[{'x' * 50},{'y' * 50},{z}]") for z in "ab"]
     assert many[0] != many[1] and max(map(len, many)) < 120
-    assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == ("o", [])
-    (tmp_path / "sums" / "_report-a").mkdir()
-    files.publish(tmp_path / "sums" / "_report-a", [link, tmp_path / "_report"])
-    assert link.resolve() == (tmp_path / "_report").resolve() == tmp_path / "sums" / "_report-a"
-    # A link is no folder to write into: what it leads to is another selection's.
-    assert called("report", sums, f"out={link}", "model=b") == ("sums/_report-b", [link])
+    assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == "o"

@@ -5,19 +5,16 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
 from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
-from helpers import ROOT
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config import compose
@@ -27,48 +24,6 @@ from benchmarks.servers import Server, serving, started
 
 ROUNDING = 0.05  # nats: bfloat16, in batches of other sizes
 QUICK = "from bayes_at_n.pipeline.engines import client; client._FIRST_PAUSE_S = 0.02"
-OWNER = """
-import sys, time
-from pathlib import Path
-from benchmarks.servers import serving
-with serving(sys.argv[1], Path(sys.argv[2])) as server:
-    print(*(process.pid for process in server.processes()), flush=True)
-    time.sleep(1000)
-"""
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_server_ends_with_its_owner(tiny_model: Path, tmp_path: Path, number: int) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tiny_model), str(tmp_path / "log")],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert owner.stdout
-    pids = [int(pid) for pid in owner.stdout.readline().split()]
-    assert len(pids) >= 2 and all(map(psutil.pid_exists, pids))
-    os.killpg(owner.pid, number)
-    owner.wait()
-    while any(psutil.pid_exists(pid) for pid in pids):
-        time.sleep(0.05)
-
-
-@pytest.mark.soak
-def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    with (
-        pytest.raises(RuntimeError, match=r"ended with 1; its log:[\s\S]*no-such-model"),
-        serving(tmp_path / "no-such-model", tmp_path / "log"),
-    ):
-        pass
-
-
-def test_the_server_is_the_one_that_was_asked_for(server: Server, tiny_model: Path) -> None:
-    assert server.name in server.get("/v1/models") and str(tiny_model) in server.get("/v1/models")
-    assert server.requests() == 0 and len(server.processes()) >= 2
 
 
 def command(
@@ -154,16 +109,6 @@ def test_token_ids_are_those_of_the_engine_in_this_process(
     for a, b in zip(*(table.to_pylist() for table in questions), strict=True):
         assert a["prompt_token_ids"] == b["prompt_token_ids"]
         assert a["prompt_logprobs"][1:] == pytest.approx(b["prompt_logprobs"][1:], abs=ROUNDING)
-
-
-@pytest.mark.soak
-def test_all_attempts_are_the_same(server: Server, forker: Forker, tmp_path: Path) -> None:
-    here = [BATCH, "sampling.trials=80", "stages=[prepare,generate]", "verifier=none"]
-    Command(tmp_path / "here", forker, *here).finish()
-    command(tmp_path / "there", forker, server.url, trials=80).finish()
-    expected = stored(tmp_path / "here")
-    assert len(expected) == 2400
-    assert_whole(tmp_path / "there", expected)
 
 
 @pytest.mark.soak
@@ -284,24 +229,6 @@ def test_a_stopped_run_leaves_no_request_on_the_server(
     assert "Traceback" not in run.text()
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_run_goes_on(
-    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, number: int
-) -> None:
-    """The fast tests have a run that its server stops and that goes on, and kills of vLLM here."""
-    plain.plan = lambda posts: "hang" if posts >= 60 else None
-    run = command(tmp_path / "run", forker, plain.url)
-    until(lambda: plain.hits["hang"] > 0 and len(stored(tmp_path / "run")) > 0, run)
-    run.signal(number)
-    run.wait()
-    kept = stored(tmp_path / "run")
-    assert kept and kept.items() <= reference[1].items()
-    plain.plan = always(None)
-    command(tmp_path / "run", forker, plain.url).finish()
-    assert_whole(tmp_path / "run", reference[1])
-
-
 def test_the_key_is_nowhere(plain: Proxy, forker: Forker, tmp_path: Path) -> None:
     key, folder = "sesame-3141592653589793", tmp_path / "run"
     plain.plan = at({45: "401 with the key"})
@@ -318,19 +245,6 @@ def test_the_key_is_nowhere(plain: Proxy, forker: Forker, tmp_path: Path) -> Non
     assert not [path for path in files if b"sesame" in path.read_bytes()]
     for path in folder.rglob("*.parquet"):
         assert "sesame" not in str(pq.read_table(path).to_pylist())
-
-
-@pytest.mark.soak
-def test_a_server_that_asks_for_a_key(
-    tiny_model: Path, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
-) -> None:
-    with serving(tiny_model, tmp_path / "log", key="sesame") as locked:
-        for given in ({}, {"OPENAI_API_KEY": "open"}):
-            refused = command(tmp_path / "run", forker, locked.url, **given)
-            assert refused.wait() == 2 and "HTTP 401" in refused.text()
-            assert "Unauthorized" in refused.text() and "key_env" in refused.text()
-        command(tmp_path / "run", forker, locked.url, OPENAI_API_KEY="sesame").finish()
-    assert_whole(tmp_path / "run", reference[1])
 
 
 def test_a_wrong_name_is_said_with_the_names_there_are(

@@ -245,6 +245,7 @@ def test_letters_are_those_of_the_table(prepared_choices: Any, tmp_path: Path, a
         assert row["reason"].endswith(f", shown as {letter}") or answer == "python"
 
 
+@pytest.mark.soak
 def test_every_attempt_has_its_own_prompt(forker: Forker, tmp_path: Path) -> None:
     """Stored log-probs are those of a forward pass over its template, with its order of options."""
     given = [*of_gpqa(tmp_path), "prompt.shuffle=trial", f"sampling.trials={TRIALS}", BATCH]

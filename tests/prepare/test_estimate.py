@@ -102,24 +102,6 @@ def test_which_gpus_a_cluster_has() -> None:
     assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
 
 
-def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
-    cfg = config(model(tmp_path / "m"))
-    assert estimate.judging_cost(cfg, 100, 9000, H200) is None
-    cfg.verifier.id, cfg.verifier.context = str(tmp_path / "m"), 8192
-    need = estimate.judging_cost(cfg, 100, 9000, H200)
-    assert need is not None and need.tokens == 100 * 8192 and need.seconds is not None
-    operations = WEIGHTS + 2 * 8192 * LAYERS * 2560  # of a token: products, and half of the prompt
-    assert need.seconds == pytest.approx(100 * 8192 * operations / 989e12 / 0.6 + 88.044936, 1e-4)
-    cfg.verifier.id = "nobody/judge-3B"
-    by_name = estimate.judging_cost(cfg, 100, 900, H200)
-    assert by_name is not None and by_name.seconds
-    cfg.verifier.id = "nobody/judge"
-    unknown = estimate.judging_cost(cfg, 100, 900, H200)
-    assert unknown is not None and unknown.seconds is None
-    cfg.stages = ["generate"]
-    assert estimate.judging_cost(cfg, 100, 9000, H200) is None
-
-
 def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
