@@ -120,13 +120,16 @@ def prediction_powered(
     moved = float(more @ (true - lam * said))
     rest = true - lam * said - moved
     sampled = float((more**2 * rest**2 * left).sum()) * (m + 2) / m
+    padding = sampled - float((g**2 * (y - lam * f - shift) ** 2 * left[:m]).sum())
     trials = s.of_trials((moved + lam * s.f).clip(0, 1))
     sigma, level = (sampled + trials) ** 0.5, check_confidence(confidence)
-    effective = 1 / float((more**2).sum())
-    reach = float(-scipy.special.stdtrit(max(effective - 2, 1), (1 - level) / 2)) * sigma
+    freedom = max(1 / float((more**2).sum()) - 2, 1.0)  # of the effective number of labels
+    reach = float(-scipy.special.stdtrit(freedom, (1 - level) / 2)) * sigma
     middle = base + shift + left.mean() * (moved - shift)
     drawn = s.rows if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    pool = None if drawn is None else _pool(s, lam, shift, drawn, sigma, level)
+    pool = None
+    if drawn is not None:
+        pool = _pool(s, lam, shift, drawn, (middle, sigma, max(padding, 0.0), freedom), level)
     low, high = (within(middle + side * reach, UNIT) for side in (-1, 1))
     return Corrected(base + shift, sigma, low, high, lam, pool)
 
@@ -279,11 +282,16 @@ def _rate(g: Floats, f: Floats, y: Floats) -> float:
     return float(np.clip((g**2 * df * dy).sum() / (g**2 * df**2).sum(), 0, 1))
 
 
-def _pool(s: Sample, rate: float, shift: float, drawn: Ints, sigma: float, level: float) -> Summary:
+def _pool(
+    s: Sample, rate: float, shift: float, drawn: Ints, fixed: tuple[float, ...], level: float
+) -> Summary:
     """Compute the interval for the pool of clusters, from what each cluster adds to the value.
 
-    Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``.
+    Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``;
+    ``fixed``: of that interval the middle, sigma, the variance that its added errors bring, and the
+    degrees of freedom.
     """
+    middle, sigma, padding, freedom = fixed
     part = s.w * (rate * s.f + shift)
     part[s.at] += s.shares * (s.y - rate * s.f[s.at] - shift)
     size = np.bincount(drawn, s.w)
@@ -291,8 +299,9 @@ def _pool(s: Sample, rate: float, shift: float, drawn: Ints, sigma: float, level
     value = float(sums.sum())
     off = np.append(sums - size * value, [-value / clusters, (1 - value) / clusters])
     off -= off.mean()
-    spread = max((off**2).sum() * (clusters + 2) / (clusters + 1), 0.0) ** 0.5
+    spread = ((off**2).sum() * (clusters + 2) / (clusters + 1) + padding) ** 0.5
     own = (sums - size * value) @ (sums - size * value) * clusters / max(clusters - 1, 1)
-    reach = float(-scipy.special.stdtrit(clusters + 1, (1 - level) / 2)) * max(spread, sigma)
-    ends = (within(value + side * reach, UNIT) for side in (-1, 1))
+    quantile = -scipy.special.stdtrit(min(clusters + 1, freedom), (1 - level) / 2)
+    reach = float(quantile) * max(spread, sigma)
+    ends = (within(middle + side * reach, UNIT) for side in (-1, 1))
     return Summary(value, max(float(own) ** 0.5, sigma), *ends)
