@@ -411,7 +411,7 @@ def test_too_many_requests_lower_the_number(plain: Proxy, reference: tuple[Path,
     start = plain.posts
     plain.plan = lambda number: "429" if number < start + 3 else None
     limits = []
-    for completion in asking.generate(requests(reference[0], 2)):
+    for completion in asking.generate(requests(reference[0], 1)):
         limits.append(asking.client.limit)
         assert completion is None or completion.finish_reason in ("stop", "length")
     assert min(limits) <= 17 and limits[-1] > min(limits)
