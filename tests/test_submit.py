@@ -171,7 +171,7 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
     for how in ("afterany:ID_OF_GENERATE", *after):
         assert f"--dependency={how}" in out
     assert re.search(r"/a: \d+ attempts, .*\n.*/b: \d+ attempts, .*\nabout \d+ attempts, ", out)
-    assert re.search(r" GPU-hours on 2 GPUs .* of cluster=default, with the verifier\n", out)
+    assert re.search(r" GPU-hours on 2 GPUs .* of cluster=default\n", out)
     assert "nothing was written" in err
     assert not list(tmp_path.iterdir())
 

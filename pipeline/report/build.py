@@ -68,11 +68,9 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     folder cannot be written.
     """
     runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
-    out, links = files.folder_of(cfg, "report", runs)
+    out = files.folder_of(cfg, "report", runs)
     out.mkdir(parents=True, exist_ok=True)
-    path = _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
-    files.publish(out, links)
-    return path
+    return _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
 
 
 def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:

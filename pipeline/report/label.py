@@ -96,6 +96,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "answer": runfolder.presented_letter(shown, answers[i].as_py() or ""),
             "text": text,
             "marker": run.cfg.model.reasoning_end,
+            "scores": run.cfg.point_weights,
         }
         correct = given[keys[i]]["correct"] if keys[i] in given else None
         found.append({**key, "chance": chances[keys[i]], "correct": correct, **of_page})

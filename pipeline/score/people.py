@@ -15,10 +15,10 @@ from bayes_at_n.pipeline.base.console import joined, percent, plural
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store import graded, labels, outcomes, rowkeys
 from bayes_at_n.pipeline.store.labels import People
-from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED, Outcomes
+from bayes_at_n.pipeline.store.outcomes import PENDING, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.inputs import Floats, values
 from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
@@ -39,7 +39,8 @@ def words(run: Run, found: Outcomes, keys: Ints) -> dict[str, Floats]:
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"], "warn").table, keys)
     codes = found.codes[found.codes != PENDING]
     p = pc.fill_null(verdict["a"], 0.0).to_numpy().clip(0, 1)
-    said = {"grader": np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).astype(np.float64)}
+    scored = values(found.matrix).filled(0)[found.codes != PENDING].astype(np.float64)  # or points
+    said = {"grader": np.where(np.isin(codes, UNDECIDED), p, scored)}
     if not verdict["label"].null_count:
         said["verifier"] = pc.equal(verdict["label"], "A").cast("float64").to_numpy()
     return {
@@ -162,12 +163,11 @@ def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:
 
 def _agreement(people: People) -> tuple[Parts, str] | None:
     """Compare people on the attempts that several labeled; None without any."""
-    by_key = {
-        key: [of[key] for of in people.by.values() if key in of]
-        for key in set[int]().union(*people.by.values())
-    }
-    shared = {key: said for key, said in by_key.items() if len(said) > 1}
-    if not shared:
+    by_key = dict[int, list[float]]()
+    for of in people.by.values():
+        for key, value in of.items():
+            by_key.setdefault(key, []).append(value)
+    if not (shared := {key: said for key, said in by_key.items() if len(said) > 1}):
         return None
     alpha = krippendorff([*shared.values()], "interval", [key >> 32 for key in shared])
     same = float(np.mean([len({*said}) == 1 for said in shared.values()]))
