@@ -35,14 +35,15 @@ def label(words: list[str], open: bool = False) -> None:
 
     `labels.sample=N` draws N more: the first at random, later ones rather where the labels so far
     show errors, or grader and verifier disagree. Several runs share a page, in random order.
-    Raises UserError: no run, or one without grades. OSError: the folder cannot be written.
+    Raises UserError: no run, or one without outcomes or texts. OSError: the folder cannot be written.
     """
     folders, settings = compose.folders_of(words)
     paths = [run for folder in folders for run in find.runs_in(Path(folder))]
     if not paths:
         raise UserError(f"label: name run folders, as in `{PROGRAM} label runs/aime25`")
     runs = [Run(configured([str(path), *settings], "label")) for path in paths]
-    rows = [row for run in runs for row in _rows(run)]
+    if not (rows := [row for run in runs for row in _rows(run)]):
+        raise UserError(f"{paths[0]}: its attempts have no texts to label")
     random.Random(0).shuffle(rows)
     out = paths[0] / "labels" if len(paths) == 1 else paths[0].parent / "_labels"
     out.mkdir(exist_ok=True)

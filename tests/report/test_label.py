@@ -53,7 +53,7 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
         and table.rows[0]["missed"]
         == f"{int(wrong[np.isin(second.keys, second.order)].sum())} of 22"
     )
-    assert found["labels"] == 22 and found["grader"]["corrected"]["value"] == pytest.approx(1)
+    assert found["labels"] == 22 and found["outcomes"]["corrected"]["value"] == pytest.approx(1)
 
 
 def test_a_page_of_several_runs_is_blind_and_refuses_scripts(tmp_path: Path) -> None:
