@@ -244,20 +244,6 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert lines and {f"differs: {line}" for line in lines} <= {*notes}
 
 
-def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
-    run_of(root, "good", {"d": "00", "e": "01"}, dataset="pooled")
-    run_of(root, "near", {"d": "11", "e": "11"}, dataset="pooled")
-    found = compared(root, "dataset=sums,pooled")
-    assert len(found["datasets"][1]["question_ids"]) == 2
-    for place, questions in {"pooled": 2, "_pooled": 5}.items():
-        told = json.loads((root / "out" / place / "leaderboard.json").read_text())
-        assert f"{questions} questions" in told["title"]
-    good, near = ({row["model"]: row for row in found["scores"]}[name] for name in ("good", "near"))
-    ranked = {row["model"]: row["rank"] for row in found["pooled"]["models"]}
-    assert (near["pooled_rank"], ranked["near"]) == (1, 1)
-    assert (good["sums_rank"], good["pooled_rank"], ranked["good"]) == (1, 2, 2)
-
-
 def files_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
@@ -456,7 +442,6 @@ def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Caps
         known = scoring.Counts(counts[i]), rubric.weights
         assert by[name]["concision-high-conf"] == pytest.approx(scoring.score_ci(*known).value)
         assert by[name]["concision-high-conf_prior_kind"] == scoring.score_prior(*known)
-    assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
     assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
         "\\_", "_"
     )
@@ -499,13 +484,6 @@ def test_a_signal_that_one_run_lacks_is_used_for_none(root: Path, capsys: Capsys
     assert "concision-high-conf" in said
     with pytest.raises(UserError, match="concision-high-conf"):
         cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
-
-
-def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(root: Path, capsys: Capsys) -> None:
-    (root / "sums" / "good" / "categories").mkdir()
-    found = compared(root)["datasets"][0]
-    assert "rubrics" not in found and len(found["models"]) == 3
-    assert "rubrics left out" in capsys.readouterr().err
 
 
 HOSTILE = "a_b & 50% #1 {x} $y$ ~^\\ |z| <s> \x1b[31mred\nline"
@@ -606,14 +584,6 @@ def test_a_narrow_terminal_leaves_out_minor_columns_and_breaks_no_name(root: Pat
         assert all(text.count(name) == 1 for name in models)
         assert max(map(len, text.splitlines())) <= width and len(text.splitlines()) == 23
         assert ("±" in text) == shown
-
-
-def test_tables_without_rows_have_every_form() -> None:
-    empty = tabular.Table("none", hostile().columns, [])
-    assert tabular.to_csv(empty) == "name,low,high,all\n"
-    assert r"\bottomrule" in tabular.to_latex(empty)
-    assert "| name" in tabular.to_markdown(empty)
-    Console(file=io.StringIO()).print(tabular.to_rich(empty))
 
 
 def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
