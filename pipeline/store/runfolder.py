@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
     **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
     **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
+    "sampling.json_schema": {},
 }
 _ARGUMENTS = yaml.load(
     Path(trust.__file__).with_name("engine_args.yaml").read_bytes(), yaml.CSafeLoader
