@@ -42,6 +42,7 @@ from bayes_at_n.pipeline.config.scoring import (
     ThresholdsConfig,
 )
 from bayes_at_n.pipeline.config.where import parse as parse_filter
+from bayes_at_n.scoring.metrics import By
 from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
@@ -253,6 +254,9 @@ class GradingConfig:
     workers: Positive | None = None  # grading processes; default: one per core
     # math_verify: grade the full text by plain math-verify, for comparison with other tools
     compat: Annotated[str, one_of("math_verify")] | None = None
+    # log-prob by which sampling.likelihood=options chooses: sum, mean per token or UTF-8 byte, or
+    # sum minus that without the prompt
+    likelihood: Annotated[str, one_of(*get_args(By))] = "sum"
     # what shuts in the programs of answer=code; none: nothing does, they run with your rights
     sandbox: Annotated[str, one_of("bubblewrap", "none")] = "bubblewrap"
 
@@ -376,7 +380,9 @@ class RunConfig:
         columns, templates = self.dataset.fields.choices, self.prompt.templates
         engine, judge, verifier = self.engine, self.dataset.judge, self.verifier
         budget, engine_kind = self.budget, kind(self.engine.name)
-        if columns and not all("{choices}" in template for template in templates):
+        if self.sampling.likelihood:
+            yield from self._unscorable()
+        elif columns and not all("{choices}" in template for template in templates):
             yield "prompt.template: must contain {choices}, for the options (prompt=choice does)"
         shuffled = self.prompt.shuffle != "none"
         if not columns and (shuffled or any("{choices}" in template for template in templates)):
@@ -401,6 +407,23 @@ class RunConfig:
     def stops(self) -> list[str]:
         """Return the strings that end an attempt: the prompt's and the protocol's."""
         return [*dict.fromkeys([*self.prompt.stop, *self.sampling.stop])]
+
+    def _unscorable(self) -> Iterator[str]:
+        """Yield a line for each setting that does not allow to score texts."""
+        name, solved, gold = self.sampling.likelihood, self.prompt.solved, self.dataset.gold
+        if name == "options" and not self.dataset.fields.choices:
+            yield "sampling.likelihood=options: needs dataset.fields.choices"
+        if name == "gold" and gold in ("any", "list"):
+            yield f"sampling.likelihood=gold: needs one text, not dataset.gold={gold}"
+        if "{answer}" not in solved or "{solution}" in solved:
+            yield (
+                f"prompt.solved: must contain {{answer}}, which sampling.likelihood={name} scores,"
+                " and no {solution}: prompt=letter, cloze and text do"
+            )
+        if self.prompt.shuffle == "trial" or len(self.prompt.templates) > 1:
+            yield f"sampling.likelihood={name}: not with prompt.shuffle=trial or prompt.variants"
+        if kind(self.engine.name).in_process:
+            yield f"sampling.likelihood={name}: engine={self.engine.name} gives no log-probs"
 
     def _unsupported(self) -> Iterator[str]:
         """Yield a line for each setting that the engine, or the model, does not support."""

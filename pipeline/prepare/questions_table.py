@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.arguments import unknown
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import endpoint, models, questions, shots
+from bayes_at_n.pipeline.prepare import endpoint, likelihood, models, questions, shots
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.prepare.shots import Example
@@ -103,7 +103,8 @@ def build(run: Run) -> Built:
         batches.append(pa.Table.from_pylist(chunk, QUESTIONS))
     table = pa.concat_tables(batches)
     limits = table["max_tokens"].to_pylist()
-    if clamped := sum(limit < cfg.sampling.max_tokens for limit in limits):
+    clamped = sum(limit < cfg.sampling.max_tokens for limit in limits)
+    if clamped and not cfg.sampling.likelihood:
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
             f" {context}: reduced for {clamped} questions, down to {min(limits)}"
@@ -177,10 +178,13 @@ def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
 
 def _check_turns(cfg: RunConfig) -> None:
     """Raise UserError for prompts that a server of chat turns does not support."""
-    if cfg.prompt.kind == "plain" or cfg.prompt.prefix:
-        setting = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
+    name = cfg.sampling.likelihood
+    if name or cfg.prompt.kind == "plain" or cfg.prompt.prefix:
+        setting = f"sampling.likelihood={name}" if name else f"prompt.prefix={cfg.prompt.prefix!r}"
+        if cfg.prompt.kind == "plain":
+            setting = "prompt.kind=plain"
         raise UserError(
-            f"prompt.{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
+            f"{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
             " gets chat turns; set engine.api=completions if the server accepts token ids"
         )
 
@@ -257,7 +261,7 @@ def _row_of(
         )
     models.check_tokens(cfg.model, tokenizer, question.id, prompt, ids)
     limit = cfg.sampling.max_tokens
-    return {
+    row = {
         "question_id": question.id,
         "problem": question.problem,
         "gold": chat.gold,
@@ -273,6 +277,9 @@ def _row_of(
         "date": question.date,
         "variants": None,
     }
+    if cfg.sampling.likelihood:
+        row["max_tokens"] = likelihood.most_tokens(cfg, tokenizer, context, row)
+    return row
 
 
 def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[str, Any]]:

@@ -15,6 +15,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import DatasetConfig, RunConfig
+from bayes_at_n.pipeline.prepare.likelihood import answer
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters
 from bayes_at_n.pipeline.prepare.rows import SUFFIXES, open_rows
 from bayes_at_n.pipeline.store import runfolder
@@ -94,7 +95,7 @@ def _example(cfg: RunConfig, named: bool, question: Question) -> Example:
         question.id if named else None,
         question.problem,
         fill(cfg.prompt.template, question.problem, choices=options(choices)),
-        fill(cfg.prompt.solved, answer=gold, solution=question.solution),
+        fill(cfg.prompt.solved, answer=answer(cfg, choices, gold), solution=question.solution),
         choices,
     )
 
