@@ -226,6 +226,7 @@ class PromptConfig:
     shots_seed: int | None = None  # seed that shuffles examples; null: in order
     solved: str = "{solution}"  # an example's response, with {solution} or {answer}
     system_role: Annotated[str, one_of("system", "user")] = "system"  # user: in the user's turn
+    option: str = "{letter}) {option}"  # a line of {choices}
     # order of {choices}; none: the dataset's; question: shuffled per question; trial: per attempt
     shuffle: Annotated[str, one_of("none", "question", "trial")] = "none"
     shuffle_seed: Seed = 0  # seed of prompt.shuffle
@@ -239,6 +240,8 @@ class PromptConfig:
         for key, texts in (("template", [self.template]), ("variants", self.variants)):
             if not all("{problem}" in text for text in texts):
                 yield f"{key}: must contain {{problem}}, the place of the problem's text"
+        if not ("{letter}" in self.option and "{option}" in self.option):
+            yield "option: must contain {letter} and {option}"
         if self.shots and self.shots_from is None:
             yield f"shots={self.shots}: needs prompt.shots_from=FILE.jsonl, or a split"
         if self.shots and not ("{solution}" in self.solved or "{answer}" in self.solved):

@@ -1,6 +1,6 @@
 """Grade runs with `sampling.likelihood`: an attempt chooses the option with the largest value."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -8,8 +8,9 @@ import pyarrow as pa
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store.columns import GRADES, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics import By
 from bayes_at_n.scoring.metrics.options import option_values
-from bayes_at_n.scoring.numerics.results import Floats
+from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.verifiers import LETTERS
 
 
@@ -20,11 +21,11 @@ def values(cfg: RunConfig, options: Any) -> Floats:
     """
     options = options.combine_chunks()
     lengths, flat = options.value_lengths().to_numpy(), options.flatten()
-    columns = [flat.field(i).to_numpy() for i in range(flat.type.num_fields)]
+    logprob, tokens, size, alone = (field.to_numpy() for field in flat.flatten())
     table = np.full((len(lengths), lengths.max(initial=1)), -np.inf)
-    table[np.arange(table.shape[1]) < lengths[:, None]] = option_values(
-        *columns, by=cfg.grading.likelihood
-    )
+    by = cast(By, cfg.grading.likelihood)
+    found = option_values(logprob, tokens, size, alone, by)
+    table[np.arange(table.shape[1]) < lengths[:, None]] = found
     return table
 
 

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.arguments import unknown
 from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
 from bayes_at_n.pipeline.prepare import endpoint, likelihood, models, questions, shots
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.prepare.questions import Question
@@ -170,7 +170,7 @@ def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
         order = option_order(cfg, question.id, len(choices))
         choices = [choices[option] for option in order]
         gold = LETTERS[order.index(LETTERS.index(gold))]
-    text = fill(cfg.prompt.template, question.problem, choices=options(choices))
+    text = fill(cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option))
     before = [(example.prompt, example.solved) for example in examples]
     role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
     return _Chat(question, choices, gold, turns(text, cfg.model.system, role, before))
@@ -248,7 +248,9 @@ def _row_of(
     size = len(prompt.encode()) if ids is None else len(ids)  # a token has at least one byte
     if chat.choices and cfg.prompt.shuffle == "trial":
         size += _SLACK * len(chat.choices)
-        again = with_options(question.id, prompt, chat.choices, chat.choices, ids is None)
+        again = with_options(
+            question.id, prompt, chat.choices, chat.choices, ids is None, cfg.prompt.option
+        )
         if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
             raise UserError(_NOT_FOUND.format(question.id))
     if context is not None and size >= context:
@@ -303,16 +305,23 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     def shuffled_row(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shuffled = runfolder.as_presented(cfg, of_template(row, trial), trial)
         name, old, new = row["question_id"], row["choices"], shuffled["choices"]
-        text = with_options(name, shuffled["prompt"], old, new, chat)
+        text = with_options(name, shuffled["prompt"], old, new, chat, cfg.prompt.option)
         ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]
         return shuffled | {"prompt": text, "prompt_token_ids": ids}
 
     return shuffled_row
 
 
-def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: bool) -> str:
+def with_options(
+    name: str,
+    prompt: str,
+    old: list[str],
+    new: list[str],
+    chat: bool,
+    form: str = PromptConfig.option,
+) -> str:
     """Return a prompt with its options in another order; those of examples come before them."""
-    texts = [options(old), options(new)]
+    texts = [options(choices, form) for choices in (old, new)]
     if chat:  # the prompt is JSON
         texts = [json.dumps(text, ensure_ascii=False)[1:-1] for text in texts]
     before, match, after = prompt.rpartition(texts[0])

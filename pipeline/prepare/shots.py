@@ -94,7 +94,7 @@ def _example(cfg: RunConfig, named: bool, question: Question) -> Example:
     return Example(
         question.id if named else None,
         question.problem,
-        fill(cfg.prompt.template, question.problem, choices=options(choices)),
+        fill(cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option)),
         fill(cfg.prompt.solved, answer=answer(cfg, choices, gold), solution=question.solution),
         choices,
     )

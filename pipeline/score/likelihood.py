@@ -24,7 +24,8 @@ def measured(run: Run) -> dict[str, Parts]:
     """Compute the means of what the run's questions score, with intervals over questions.
 
     Returns value, sigma, low and high of each measure in `shown.BY_LIKELIHOOD`; with
-    likelihood=gold of bits per byte only. Raises UserError: fewer than two questions, or clusters of them, are scored.
+    likelihood=gold of bits per byte only. Raises UserError: fewer than two questions, or clusters
+    of them, are scored.
     """
     table, ids = rowkeys.streamed(run, "attempts", ["options"]), rowkeys.question_ids(run)
     keys = rowkeys.encode(table, ids)
@@ -36,9 +37,10 @@ def measured(run: Run) -> dict[str, Parts]:
     if run.cfg.sampling.likelihood == "options":
         right = np.array([LETTERS.index(run.questions[place]["gold"]) for place in places])
         scores = option_scores(values(run.cfg, table["options"]), right)
-        correct = np.eye(2, dtype=np.int64)[(scores.chosen == right).astype(int)]
-        endless = scoring.Counts(correct * _ENDLESS)
-        found["accuracy"] = Summary(*scoring.pool_ci(endless, None, level, clusters))
+        correct = (scores.chosen == right).astype(np.int64)
+        endless = scoring.Counts(np.eye(2, dtype=np.int64)[correct] * _ENDLESS)
+        ends = scoring.pool_ci(endless, None, level, clusters)[2:]
+        found["accuracy"] = Summary(*question_mean(correct, level, clusters)[:2], *ends)
         for name in ("probability", "brier", "log_score"):
             found[name] = question_mean(getattr(scores, name), level, clusters)
     gold = [options[i] for options, i in zip(table["options"].to_pylist(), right, strict=True)]

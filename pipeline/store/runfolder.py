@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.arguments import decisive
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.sampling import RepetitionDetection
 from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
+from bayes_at_n.pipeline.config.settings import LabelsConfig, PromptConfig, RunConfig
 from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 from bayes_at_n.verifiers import LETTERS
@@ -34,6 +34,7 @@ TRIALS = "sampling.trials", "budget"  # settings that a worker may change in a f
 # Settings that are in an identity only if they differ from these; the chosen shots are hashed.
 DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
 DEFAULTS |= {"prompt.shots": 0, "prompt.shuffle": "none", "prompt.shuffle_seed": 0}
+DEFAULTS["prompt.option"] = PromptConfig.option
 DEFAULTS |= {"prompt.variants": [], "engine.args": {}}
 DEFAULTS |= {"model.quantization": None, "model.reasoning_parser": None, "sampling.min_p": 0.0}
 DEFAULTS |= {f"sampling.{name}_penalty": 0.0 for name in ("presence", "frequency")}

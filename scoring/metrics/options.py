@@ -46,7 +46,9 @@ def option_values(
     total = np.asarray(logprob, dtype=np.float64)
     if by == "unconditional":
         return total - np.asarray(unconditional, dtype=np.float64)
-    return total / {"sum": 1.0, "token": np.asarray(tokens), "byte": np.asarray(size)}[by]
+    if by == "sum":
+        return total
+    return total / np.asarray(tokens if by == "token" else size, dtype=np.float64)
 
 
 def option_scores(values: npt.ArrayLike, right: npt.ArrayLike) -> OptionScores:
