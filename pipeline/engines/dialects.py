@@ -50,6 +50,7 @@ class Response:
     prompt_tokens: int | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: list[float | None] | None = None
+    echoed: list[float | None] | None = None  # of a prompt that is repeated, and of the sample
     top_logprobs: dict[str, float] | None = None  # of the first token: by "token_id:N", or by text
 
 
@@ -170,7 +171,7 @@ class _Logprob(_Part):
 class _Logprobs(_Part):
     """Log-probs of a sample, in the shape of completions or of chats."""
 
-    token_logprobs: list[float] | None = None
+    token_logprobs: list[float | None] | None = None
     top_logprobs: Annotated[list[dict[str, float] | None] | None, WrapValidator(_or_none)] = None
     content: list[_Logprob] | None = None
 
@@ -271,7 +272,11 @@ def _with_logprobs(response: Response, logprobs: _Logprobs) -> Response:
     """Add log-probs, in either of their two shapes, to a response."""
     if logprobs.content is None:
         top = logprobs.top_logprobs[0] if logprobs.top_logprobs else None
-        return replace(response, logprobs=logprobs.token_logprobs, top_logprobs=top)
+        known = [value for value in logprobs.token_logprobs or () if value is not None]
+        if len(known) < len(logprobs.token_logprobs or ()):  # a prompt's first token has none
+            return replace(response, echoed=logprobs.token_logprobs)
+        values = None if logprobs.token_logprobs is None else known
+        return replace(response, logprobs=values, top_logprobs=top)
     entries, ids, top = logprobs.content, response.token_ids, None
     # llama.cpp, which leaves out tokens that split a character.
     whole = response.completion_tokens in (None, len(entries))

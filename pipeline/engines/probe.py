@@ -73,7 +73,8 @@ async def probe(
         _check_tokenizer(model, with_text, decode, cfg)
     # If the server hides the reasoning, short samples show nothing.
     blank = not any(a.text or a.reasoning or a.token_ids for some in responses for a in some)
-    if not blank and all(_equal(some[0], other) for some in responses for other in some):
+    alike = all(_equal(some[0], other) for some in responses for other in some)
+    if alike and not blank and not s.likelihood:
         raise UserError(
             f"{model.client.setting}: gives the same answer to {_SEEDS} different seeds at"
             " temperature 1, so attempts are not independent samples; is there a cache in front? Of"
@@ -224,12 +225,12 @@ async def _log_probs(
     sample = await model.send(request, probing=True)
     # vLLM needs space for one token more than the prompt.
     longer = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
-    try:
-        request = SampleRequest(longer, 1, None, s, prompt_logprobs=True)
-        values = (await model.send(request, probing=True)).prompt_logprobs
-    except Rejected:
-        values = None
+    values = await _prompt_logprobs(model, longer, s)
+    if values is None and model.facts.api == "completions":
+        model.echo = True
+        values = await _prompt_logprobs(model, longer, s)
     if values is None:
+        model.echo = False
         return {"prompt_logprobs": False, "replay": None}, {}
     replayed, replay = values[len(prompt) :], None
     if sample.logprobs and replayed:
@@ -238,11 +239,27 @@ async def _log_probs(
     return {"prompt_logprobs": True, "replay": replay}, reference
 
 
+async def _prompt_logprobs(
+    model: Model, prompt: list[int], s: SamplingConfig
+) -> list[float | None] | None:
+    """Return the log-probs of a prompt; None if the server does not give them."""
+    request = SampleRequest(prompt, 1, None, s, prompt_logprobs=True)
+    try:
+        return (await model.send(request, probing=True)).prompt_logprobs
+    except Rejected:
+        return None
+
+
 def judge(model: Model, findings: Findings, cfg: RunConfig) -> set[str]:
     """Warn of what a server lacks; return what the run needs and `engine.allow_missing` allows.
 
     Raises UserError: the server lacks something else that the run needs.
     """
+    if cfg.sampling.likelihood and not findings.get("prompt_logprobs"):
+        raise UserError(
+            f"{model.client.setting}: gives no log-probs of prompts, by prompt_logprobs or by echo,"
+            f" which sampling.likelihood={cfg.sampling.likelihood} needs; use vLLM or SGLang"
+        )
     reasons = missing(findings, cfg)
     for line in [*reasons.values(), *remarks(findings, cfg)]:
         warn(f"{model.client.url} {line}")

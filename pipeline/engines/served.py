@@ -157,6 +157,7 @@ class Model:
         extra: fields that are added to every request.
         dropped: optional fields that the server does not accept; its own defaults apply.
         renamed: fields that it has under another name.
+        echo: whether log-probs of prompts take an echo of the prompt, as in OpenAI's interface.
         zero_is_none: whether "logprobs": 0 means none to it, as to llama.cpp.
         gives: fields required of every response, as in the probe: token_ids, logprobs, named.
         vocabulary: the number of token ids.
@@ -168,7 +169,7 @@ class Model:
         self.dialect = DIALECTS[native if facts.api == "generate" else facts.api]
         self.dropped: set[str] = set()
         self.renamed: dict[str, str] = {}
-        self.zero_is_none = False
+        self.echo = self.zero_is_none = False
         self.gives: frozenset[str] = frozenset()
         self.vocabulary = math.inf
         self._counted: dict[str, int] = {}  # prompt tokens, by chat turns
@@ -184,9 +185,14 @@ class Model:
         body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
         if self.zero_is_none and body.get("logprobs") == 0:
             body["logprobs"] = 1
+        if echo := self.echo and request.prompt_logprobs:
+            del body["prompt_logprobs"]
+            body |= {"echo": True, "logprobs": 1}
 
         def read(data: bytes, name: str) -> Response:
             response = dialect.read(data)
+            if echo:
+                response = _echoed(request, response)
             response = replace(response, named=name in response.name)
             fault = self._miscounts(request, response, dialect.tokens)
             if response.finish_reason == FILTERED:  # its text may have been removed
@@ -229,7 +235,17 @@ class Model:
             return "without token ids"
         if "logprobs" in self.gives and request.logprobs and response.logprobs is None:
             return "without log-probs"
+        needed = "prompt_logprobs" in self.gives and request.prompt_logprobs
+        if needed and response.prompt_logprobs is None:
+            return "without log-probs of its prompt"
         return ""
+
+
+def _echoed(request: SampleRequest, response: Response) -> Response:
+    """Return a response whose log-probs are of the prompt and of one token that follows it."""
+    values, size = response.echoed or [], len(request.prompt)
+    prompt = values[:size] if len(values) > size else None
+    return replace(response, prompt_logprobs=prompt, token_ids=None, completion_tokens=None)
 
 
 def _mismatch(request: SampleRequest, response: Response, tokens: bool) -> str:

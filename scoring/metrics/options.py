@@ -8,7 +8,8 @@ import scipy.special
 
 from bayes_at_n.scoring.metrics import By
 from bayes_at_n.scoring.numerics.checks import check_confidence
-from bayes_at_n.scoring.numerics.results import Clusters, Floats, Summary, sample_sigma
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.results import Clusters, Summary, sample_sigma
 
 
 class OptionScores(NamedTuple):
