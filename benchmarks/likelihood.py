@@ -1,8 +1,8 @@
 """Options by likelihood against lm-evaluation-harness: same model, data and few-shot settings.
 
     make lm-eval                                          an environment of its own, from its lock
-    .venv/lm_eval/bin/python -m benchmarks.likelihood     the demo's model in both engines
-    .venv/lm_eval/bin/python -m benchmarks.likelihood --model FOLDER --questions 200
+    .venv-lm-eval/bin/python -m benchmarks.likelihood     the demo's model in both engines
+    .venv-lm-eval/bin/python -m benchmarks.likelihood --model FOLDER --questions 200
 
 Four files are made: MMLU-like (letters, five examples), ARC-like and HellaSwag-like (texts, three
 and none), and one whose prompts end with a space, which moves the border of prompt and option. Both
@@ -30,41 +30,14 @@ MOST = 1e-3  # nats, the largest difference of an option's log-prob that is acce
 RULES = {"sum": "acc", "byte": "acc_bytes", "unconditional": "acc_mutual_info"}
 LETTERS = "".join(f"\n{letter}. {{{{choices[{i}]}}}}" for i, letter in enumerate("ABCD"))
 # Of each file our prompt and number of examples; the harness's text, options and delimiter.
-TASKS: dict[str, tuple[list[str], int, str, Any, str]] = {
-    "mmlu-like": (
-        ["prompt=letter"],
-        5,
-        f"{{{{question}}}}{LETTERS}\nAnswer:",
-        [*"ABCD"],
-        " ",
-    ),
-    "arc-like": (["prompt=cloze"], 3, "Question: {{question}}\nAnswer:", "{{choices}}", " "),
-    "hellaswag-like": (["prompt=text"], 0, "{{question}}", "{{choices}}", " "),
-    "border": (
-        ["prompt=text", 'prompt.template="{problem} So "', r'prompt.solved="{answer}\n\n"'],
-        2,
-        "{{question}} So ",
-        "{{choices}}",
-        "",
-    ),
+TASKS: dict[str, tuple[str, int, str, Any, str]] = {
+    "mmlu-like": ("letter", 5, f"{{{{question}}}}{LETTERS}\nAnswer:", [*"ABCD"], " "),
+    "arc-like": ("cloze", 3, "Question: {{question}}\nAnswer:", "{{choices}}", " "),
+    "hellaswag-like": ("text", 0, "{{question}}", "{{choices}}", " "),
+    "border": ("border", 2, "{{question}} So ", "{{choices}}", ""),
 }
-WORDS = [
-    r"sum",
-    r"of",
-    r"two",
-    r"three",
-    r"café",
-    r"naïve",
-    r"12",
-    r"7",
-    r"the",
-    r"answer",
-    r"larger",
-    r"Ω",
-    r"number",
-    r"(a)",
-    r"\frac{1}{2}",
-]
+BORDER = ["prompt=text", 'prompt.template="{problem} So "', 'prompt.solved="{answer}\n\n"']
+WORDS = ["sum", "of", "two", "café", "naïve", "12", "the", "Ω", "(a)", "\\frac{1}{2}"]
 
 
 def main() -> None:
@@ -113,7 +86,8 @@ def ours(settings: list[str], name: str, folder: Path, engine: str) -> Run:
     prompt, shots, *_ = TASKS[name]
     data = f"dataset=jsonl dataset.path={folder / f'{name}-test.jsonl'} dataset.answer=choice"
     data += " dataset.gold=index dataset.fields.choices=choices dataset.fields.problem=question"
-    more = [*data.split(), "dataset.fields.id=null", *prompt, "sampling=likelihood"]
+    more = [*data.split(), "dataset.fields.id=null", "sampling=likelihood"]
+    more += BORDER if prompt == "border" else [f"prompt={prompt}"]
     if shots:
         more += [f"prompt.shots={shots}", f"prompt.shots_from={folder / f'{name}-dev.jsonl'}"]
     run = Run(compose.load([*settings, *more, f"run_dir={folder / f'{name}-{engine}'}"]))
@@ -152,14 +126,11 @@ def compared(run: Run, samples: list[Any]) -> dict[str, float]:
     """Return the largest differences of a file's log-probs, the share of equal choices, seconds."""
     table = rowkeys.streamed(run, "attempts", ["options"])
     places = rowkeys.encode(table, rowkeys.question_ids(run)) >> 32
-    table, theirs = table.take(np.argsort(places)), list[Any]()
-    samples = sorted(samples, key=lambda sample: sample["doc_id"])
-    for sample in samples:
-        theirs.append(np.reshape([answer[0][0] for answer in sample["resps"]], (2, -1)))
-    options = [
-        [(o["logprob"], o["unconditional"]) for o in of] for of in table["options"].to_pylist()
-    ]
-    apart = np.abs(np.swapaxes(options, 1, 2) - np.array(theirs))
+    table, samples = table.take(np.argsort(places)), sorted(samples, key=lambda of: of["doc_id"])
+    theirs = [np.reshape([answer[0][0] for answer in of["resps"]], (2, -1)) for of in samples]
+    names, options = ("logprob", "unconditional"), table["options"].to_pylist()
+    ours = [[[option[name] for option in of] for name in names] for of in options]
+    apart = np.abs(np.array(ours) - np.array(theirs))
     same = list[bool]()
     for rule, metric in RULES.items():
         run.cfg.grading.likelihood = rule
