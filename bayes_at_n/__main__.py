@@ -1,8 +1,6 @@
 """``python -m bayes_at_n``."""
 
-import sys
-
-from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -209,7 +209,7 @@ def _on_a_run(folder: Path) -> None:
     from bayes_at_n.pipeline.store.graded import verdicts_made_of
     from bayes_at_n.pipeline.store.runfolder import Run
     from bayes_at_n.pipeline.verify import calibrate as stored
-    from bayes_at_n.pipeline.verify import stage, texts
+    from bayes_at_n.pipeline.verify import prompts, stage
     from bayes_at_n.pipeline.verify.judge import Labels
 
     run = Run(load_folder(folder, []))
@@ -222,7 +222,7 @@ def _on_a_run(folder: Path) -> None:
     free, n = {}, len(run.cfg.verifier.content_free)
     for kind in ("contextual", "question"):
         run.cfg.verifier.calibration = kind
-        hashes = [texts.digest(candidate) for candidate in stored.probes(run)]
+        hashes = [prompts.digest(candidate) for candidate in stored.probes(run)]
         if all(name in said for name in hashes):
             of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
             free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.intervals.classical import wald_ci, wilson_ci
+from bayes_at_n.scoring.intervals.uncertainty import wilson_ci
 from bayes_at_n.scoring.metrics.bayes import avg_ci, bayes_ci, question_stderr
 from bayes_at_n.scoring.metrics.empirical import empirical_bayes_ci, score_ci
 from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints
@@ -51,6 +51,18 @@ def bootstrap_ci(R: Counts, confidence: float, questions: bool = False) -> tuple
         averages = (drawn if questions else rng.binomial(n, p, (500, p.size)) / n).mean(axis=1)
         ends[:, i] = np.quantile(averages, [(1 - confidence) / 2, (1 + confidence) / 2])
     return (share.mean(axis=-1), *ends)
+
+
+def wald_ci(R: Counts, confidence: float) -> Any:
+    """Average -/+ z standard errors over trials of these questions (central limit theorem).
+
+    >>> [round(float(x), 4) for x in wald_ci(Counts(np.array([[2, 3], [1, 4]])), 0.95)]
+    [0.7, 0.1581, 0.3901, 1.0099]
+    """
+    trials = R.values.sum(axis=-1)
+    share = R.values[..., 1] / trials
+    variance = (share * (1 - share) / (trials - 1)).sum(axis=-1)
+    return normal_summary(share.mean(axis=-1), np.sqrt(variance) / share.shape[-1], confidence)
 
 
 def clustered_ci(R: Counts, confidence: float) -> Any:

@@ -40,7 +40,7 @@ def evidence(
     rng: np.random.Generator, p: np.ndarray, runs: int = RUNS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Largest log e-values so far (TRIALS, runs, 2), holds and fails; z of the posterior."""
-    batch = Batch((runs, 2, QUESTIONS), Target("order"), ERROR, 0.01, None)
+    batch = Batch((runs, 2, QUESTIONS), Target("order"), ERROR, 0.01)
     log_e, z, best = np.empty((TRIALS, runs, 2)), np.empty((TRIALS, runs)), np.zeros((runs, 2))
     ones = np.ones((runs, 2, QUESTIONS), np.int64)
     for trial in range(TRIALS):

@@ -32,7 +32,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config.seeds import attempt_seed
-from bayes_at_n.pipeline.engines.dialects import DIALECTS, SampleRequest
+from bayes_at_n.pipeline.engines.dialects import SampleRequest
 from benchmarks import common, memory
 from benchmarks.servers import Server, serving
 
@@ -106,7 +106,7 @@ def _bodies(stage: common.Stage, server: Server) -> Iterator[dict[str, Any]]:
             seed = attempt_seed(stage.base.cfg, question["question_id"], trial)
             prompt = question["prompt_token_ids"]
             ask = SampleRequest(prompt, question["max_tokens"], seed, s, logprobs=s.logprobs)
-            yield DIALECTS["completions"].write(server.name, ask)
+            yield ask.body(server.name)
 
 
 def _peer(

@@ -8,10 +8,9 @@
     pairs    two models 8 and 4 points apart, thirty questions
     many     the best and the best three of twenty models, against 80 trials for everybody
     habit    what many do: the posterior probability looked at after every round
-    bias     estimates after stopping, and with attempts shared among questions by their outcomes
+    bias     estimates after stopping
     luck     equal models whose attempts of a trial share luck: told apart, and called settled
     methods  other ways to find the best, on the same attempts at equal error; see stopping.py
-    share    what sharing attempts among questions saves
     time     a look: one round added to 20 models x 120 questions, and 80 rounds replayed
 
 Questions are alike (all chances of a model are equal), mixed (spread as Beta(1, 1) would) or as in
@@ -78,30 +77,21 @@ def equal(each: Any, runs: int) -> dict[str, Any]:
         for models in (2, 5, 20):
             if target.kind == "top" and models == 2:
                 continue
-            for spread in ("alike", "contest", "shared"):
-                if spread != "contest" and models == 20:
-                    continue
-                cells.append((target, models, spread, "anytime"))
-            if models < 20 or target.kind == "best":
-                cells.append((target, models, "contest", "looks"))
+            spreads = ("contest",) if models == 20 else ("alike", "contest")
+            cells += [(target, models, spread) for spread in spreads]
     tasks = []
-    for i, (target, models, spread, method) in enumerate(cells):
+    for i, (target, models, spread) in enumerate(cells):
         # Twenty models are dear to simulate.
-        count = runs // 5 if models == 20 else runs
-        options: dict[str, Any] = {"runs": count, "seed": SEED + i, "method": method}
-        p = truth((0.6,) * models, "contest" if spread == "shared" else spread, models)
-        if spread == "shared":  # a question's attempts follow its outcomes and its cost
-            cost = np.random.default_rng(SEED).lognormal(0, 1, QUESTIONS)
-            options |= {"allocate": "questions", "cost": cost, "looks": BLOCKS}
-        tasks.append((p, target, options))
+        options = {"runs": runs // 5 if models == 20 else runs, "seed": SEED + i}
+        tasks.append((truth((0.6,) * models, spread, models), target, options))
     rows = []
-    for (target, models, spread, method), found in zip(cells, each(simulated, tasks), strict=True):
+    for (target, models, spread), found in zip(cells, each(simulated, tasks), strict=True):
         name = f"{target.kind}{':3' if target.kind == 'top' else ''} of {models}"
-        rows.append([name, spread, method, 100 * found.wrong, _met(found.wrong <= 0.05)])
+        rows.append([name, spread, 100 * found.wrong, _met(found.wrong <= 0.05)])
     common.table(
         f"Equal models, {TRIALS} rounds, a look after each: wrong claims, % (target at most"
         " 5; a fifth of the runs for twenty models)",
-        ["target", "questions", "method", "wrong %", ""],
+        ["target", "questions", "wrong %", ""],
         rows,
     )
     return {"equal": rows}
@@ -109,21 +99,16 @@ def equal(each: Any, runs: int) -> dict[str, Any]:
 
 def pairs(each: Any, runs: int) -> dict[str, Any]:
     """Two models at two gaps, and the fewest rounds that any such test could need."""
-    cells = [
-        (spread, method, gap)
-        for spread in SPREADS
-        for method in ("anytime", "looks")
-        for gap in (0.08, 0.04)
-    ]
+    cells = [(spread, gap) for spread in SPREADS for gap in (0.08, 0.04)]
     sets = range(5)
     tasks = [
-        (truth((0.6, 0.6 - gap), s, n), BEST, {"runs": runs // 5, "seed": SEED, "method": m})
-        for s, m, gap in cells
+        (truth((0.6, 0.6 - gap), s, n), BEST, {"runs": runs // 5, "seed": SEED})
+        for s, gap in cells
         for n in sets
     ]
     found = list(each(simulated, tasks))
     rows = []
-    for i, (spread, method, gap) in enumerate(cells):
+    for i, (spread, gap) in enumerate(cells):
         part = found[5 * i : 5 * i + 5]
         right, rounds = (float(np.mean([getattr(f, n) for f in part])) for n in ("right", "rounds"))
         least, spent = (0.99, 17.0) if gap == 0.08 else (0.85, float(TRIALS))
@@ -131,13 +116,13 @@ def pairs(each: Any, runs: int) -> dict[str, Any]:
         noise = (p * (1 - p)).sum(axis=(1, 2)).mean()
         limit = 2 * np.log(40) * noise / (QUESTIONS * gap) ** 2
         wrong = 100 * float(np.mean([f.wrong for f in part]))
-        cells_ = [spread, noise / 60, method, gap, 100 * right, wrong, rounds, limit]
+        cells_ = [spread, noise / 60, gap, 100 * right, wrong, rounds, limit]
         rows.append([*map(_short, cells_), _met(right >= least and rounds <= spent)])
     common.table(
         "Two models, 30 questions; targets: gap .08 right in 99 % within 17 rounds on average, gap"
         " .04 in 85 % by round 80; 'limit' is log(40) over the"
         " information of one round: who knows all chances needs no fewer, without an end at 80",
-        ["questions", "p(1-p)", "method", "gap", "right %", "wrong %", "rounds", "limit", ""],
+        ["questions", "p(1-p)", "gap", "right %", "wrong %", "rounds", "limit", ""],
         rows,
     )
     return {"pairs": rows}
@@ -148,20 +133,18 @@ def many(each: Any, runs: int) -> dict[str, Any]:
     # Between third and fourth lie .03, and .06 where the best three are .03 better.
     clear = tuple(a + 0.03 * (i < 3) for i, a in enumerate(ACCURACIES))
     cells: list[tuple[str, Any, Target, str, str, dict[str, Any], float | None]] = [
-        (name, accuracies, target, "contest", method, {"method": method}, most)
+        (name, accuracies, target, "contest", "every trial", {}, most)
         for name, accuracies, target, most in (
             ("top:3, .03 ahead", ACCURACIES, TOP, 0.35),
             ("top:3, .06 ahead", clear, TOP, 0.35),
             ("order", ACCURACIES, ORDER, None),
             ("above the tenth", ACCURACIES, Target("above", baseline=9), None),
         )
-        for method in ("anytime", "looks")
     ]
     cells += [
         ("best, .06 ahead", ACCURACIES, BEST, spread, name, options, most[spread == "mixed"])
         for spread in ("contest", "mixed")
         for name, options, most in (
-            ("planned looks", {"method": "looks"}, (None, None)),
             ("blocks of 8", {"looks": BLOCKS}, (None, None)),
             ("3, 6, 10, ...", {"looks": TRIANGULAR}, (0.10, 0.14)),
             ("every trial", {}, (None, None)),
@@ -186,7 +169,7 @@ def many(each: Any, runs: int) -> dict[str, Any]:
         rows.append([name, spread, how, *figures, verdict])
     common.table(
         f"Twenty models, {runs} runs: attempts in % of 20 x 80",
-        ["target", "questions", "method or looks", "spent %", "settled %", "wrong %", "target"],
+        ["target", "questions", "looks", "spent %", "settled %", "wrong %", "target"],
         rows,
     )
     return {"many": rows}
@@ -218,19 +201,14 @@ def bias(each: Any, runs: int) -> dict[str, Any]:
     p, rows = truth((0.6, 0.52), "contest", 1), []
     cost = np.ones(p.shape)
     every = range(1, TRIALS + 1)
-    for name, target, stops, allocate in (
-        ("80 rounds", Target("order"), every, "none"),
-        ("80 rounds, attempts shared", Target("order"), [*BLOCKS, TRIALS], "questions"),
-        ("stopped when settled", BEST, every, "none"),
-        ("stopped, attempts shared", BEST, [*BLOCKS, TRIALS], "questions"),
-    ):
+    for name, target in (("80 rounds", ORDER), ("stopped when settled", BEST)):
         # An error of next to nothing never stops.
         error = 1e-300 if target.kind == "order" else 0.05
         errors = []
         for start in range(0, max(runs // 5, 100), 100):
             batch = Batch((100, *p.shape), target, error, 0.01)
             rng = np.random.default_rng([SEED, start])
-            _run(batch, p, rng, stops, cost, allocate=allocate)
+            _run(batch, p, rng, every, cost)
             pooled = batch.successes.sum(axis=-1) / batch.attempts.sum(axis=-1)
             errors.append(np.stack([batch.mean, pooled])[..., 0] - p[0].mean())
         found = 100 * np.concatenate(errors, axis=-1)
@@ -324,31 +302,6 @@ def unlucky(task: tuple[Any, float, int], runs: int = 500) -> Any:
     return [value, apart.mean(), np.sum(sound) / runs, by_round.mean()]
 
 
-def share(each: Any, runs: int) -> dict[str, Any]:
-    """Cost to settle two models a gap of .06 apart, in blocks of 8, with and without sharing."""
-    tasks, names = [], []
-    for spread in SPREADS:
-        for unequal in (0.0, 1.0):
-            cost = np.random.default_rng(SEED).lognormal(0, unequal, QUESTIONS)
-            for allocate in ("none", "questions"):
-                options = {"runs": max(runs // 20, 50), "seed": SEED, "looks": BLOCKS, "cost": cost}
-                tasks.append(
-                    (truth((0.6, 0.54), spread, 1), BEST, {**options, "allocate": allocate})
-                )
-            names.append((spread, "unequal" if unequal else "equal"))
-    found = [f.cost.sum() for f in each(simulated, tasks)]
-    rows = [
-        [*name, *map(_short, (100 * b / a,))]
-        for name, a, b in zip(names, found[::2], found[1::2], strict=True)
-    ]
-    common.table(
-        "Cost until settled with attempts shared among questions, in % of that without",
-        ["questions", "costs", "cost %"],
-        rows,
-    )
-    return {"share": rows}
-
-
 def timing(each: Any, runs: int) -> dict[str, Any]:
     """Seconds of a look, median and slowest, and of a replay."""
     rng, rows = np.random.default_rng(SEED), []
@@ -381,7 +334,7 @@ def _short(cell: Any) -> Any:
 
 PARTS = {
     **{"equal": equal, "pairs": pairs, "many": many, "habit": habit},
-    **{"bias": bias, "luck": luck, "methods": methods, "share": share, "time": timing},
+    **{"bias": bias, "luck": luck, "methods": methods, "time": timing},
 }
 
 

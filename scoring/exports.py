@@ -1,20 +1,21 @@
 """What `scoring` exports; imported with the first name that is used."""
 
-from bayes_at_n.scoring.intervals.classical import wald_ci, wilson_ci
 from bayes_at_n.scoring.intervals.groups import Groups, difference_ci, group_scores
 from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, LUCK_LEVEL, Inflation
 from bayes_at_n.scoring.intervals.inflation import SharedLuck, inflation, shared_luck
-from bayes_at_n.scoring.intervals.predicted import Corrected, prediction_powered
+from bayes_at_n.scoring.intervals.judged import Corrected, Misclassified, drawn_sample
+from bayes_at_n.scoring.intervals.judged import label_chances, misclassification
+from bayes_at_n.scoring.intervals.judged import prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
-from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty
+from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty, wilson_ci
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import weighted_cons_at_k, weighted_cons_at_k_sigma
 from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
-from bayes_at_n.scoring.metrics.bayes import bayes_quantile_ci, down_weight, question_stderr
+from bayes_at_n.scoring.metrics.bayes import down_weight, question_stderr
 from bayes_at_n.scoring.metrics.bayes import shrinkage
 from bayes_at_n.scoring.metrics.cost import sampling_cost
-from bayes_at_n.scoring.metrics.empirical import Prior, empirical_bayes, empirical_bayes_ci
+from bayes_at_n.scoring.metrics.empirical import Prior, empirical_bayes_ci
 from bayes_at_n.scoring.metrics.empirical import fit_prior, score_and_prior, score_ci, score_prior
 from bayes_at_n.scoring.metrics.forecast import Forecast, forecast
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_at_k, geo_spectrum_at_k_ci
@@ -29,16 +30,15 @@ from bayes_at_n.scoring.metrics.passk_variance import posterior_variance, sampli
 from bayes_at_n.scoring.metrics.passk import auc_at_k, auc_at_k_ci, g_pass_at_k_tau
 from bayes_at_n.scoring.metrics.passk import g_pass_at_k_tau_ci, maj_at_k, maj_at_k_ci
 from bayes_at_n.scoring.metrics.passk import mg_pass_at_k, mg_pass_at_k_ci
-from bayes_at_n.scoring.metrics.passk import mg_pass_at_k_integral, threshold_spectrum_at_k
+from bayes_at_n.scoring.metrics.passk import threshold_spectrum_at_k
 from bayes_at_n.scoring.metrics.passk import threshold_spectrum_at_k_ci
-from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_ci, cons_at_k_sigma
+from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_sigma
+from bayes_at_n.scoring.metrics.stated import attempted_f, confidence_error
 from bayes_at_n.scoring.numerics.inputs import Counts
 from bayes_at_n.scoring.ranking.compare import Comparison, compare, compare_scores, paired_questions
 from bayes_at_n.scoring.ranking.compare import pairwise_z
 from bayes_at_n.scoring.ranking.equivalence import Equivalence, equivalence
-from bayes_at_n.scoring.ranking.orders import compare_rankings, lehmer_hash, lehmer_unhash
-from bayes_at_n.scoring.ranking.orders import rank_scores, ranking_hash, unhash_ranking
-from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_for_width, trials_to_separate
+from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_to_separate
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks, ranks_with_uncertainty
 from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
 from bayes_at_n.scoring.ranking.simultaneous import best_candidates, pairs_quantile

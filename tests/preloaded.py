@@ -29,7 +29,7 @@ def lend(engines: list[Any]) -> None:
     load, kept = VllmEngine.__init__, []
 
     def take_over(self: Any, cfg: Any, longest: int, rows: Any = ()) -> None:
-        self.cfg, (_, self.on_cpu) = cfg, import_vllm(cfg.engine.batch_invariant)
+        self.cfg, (_, self.on_cpu) = cfg, import_vllm()
         for other in engines:
             if other._arguments(other.longest) == self._arguments(longest):
                 self.__dict__ |= other.__dict__ | {"cfg": cfg}

@@ -12,7 +12,7 @@ from huggingface_hub import constants
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.compare import differences
-from bayes_at_n.pipeline.config import arguments, card, compose
+from bayes_at_n.pipeline.config import card, compose
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.store import runfolder
 
@@ -135,7 +135,6 @@ def test_identity_is_what_it_was_and_resources_do_not_count() -> None:
     # A folder from before `async_scheduling` was known to be a resource.
     old = plain | {"model.engine_args": {"async_scheduling": True}}
     assert runfolder.identity_differences(old, plain) == []
-    assert arguments.unknown({"quantization": 1, "seed": 1, "max_num_seqs": 1, "new": 1}) == ["new"]
 
 
 def test_compare_names_models_of_different_protocols(tmp_path: Path) -> None:

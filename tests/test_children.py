@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -33,15 +32,6 @@ time.sleep(600)
 """
 
 
-TRACKER = """
-import multiprocessing, time
-from multiprocessing import resource_tracker
-from bayes_at_n.pipeline.base.children import dying_with_parent
-with dying_with_parent():
-    resource_tracker.ensure_running()
-print(resource_tracker._resource_tracker._pid, flush=True)
-time.sleep(600)
-"""
 FAMILY = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -69,19 +59,6 @@ def test_a_child_dies_with_its_parent_and_has_a_group_of_its_own(program: str) -
     assert vllm_core.end([child], 30) == 0
 
 
-def test_the_resource_tracker_survives_a_schedulers_warning_to_everyone() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", TRACKER], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    tracker = psutil.Process(int(parent.stdout.readline()))
-    deadline = time.monotonic() + 30
-    while not _ignores(tracker.pid, signal.SIGUSR1) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    tracker.send_signal(signal.SIGUSR1)
-    assert vllm_core.lives(tracker)
-    parent.kill()
-    parent.wait()
-
-
 def test_a_family_is_waited_for_and_what_does_not_end_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -92,8 +69,3 @@ def test_a_family_is_waited_for_and_what_does_not_end_is_killed() -> None:
     parent.wait()
     assert vllm_core.end(family, 0.2) == 1 and not any(map(vllm_core.lives, family))
     assert vllm_core.end(family, 0.2) == 0
-
-
-def _ignores(pid: int, number: int) -> bool:
-    [line] = [x for x in Path(f"/proc/{pid}/status").read_text().split("\n") if "SigIgn" in x]
-    return bool(int(line.split()[1], 16) >> number - 1 & 1)

@@ -22,7 +22,6 @@ from helpers import (
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.compose import load
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -72,28 +71,26 @@ def test_a_run_that_is_not_prepared(
     assert "not prepared yet" in one_error(capsys)
 
 
-@pytest.mark.parametrize("verb", ["run", "prepare", "generate"])
 def test_dry_run_writes_nothing(
-    verb: str, settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    assert main([verb, "--dry-run", *settings, "verifier=compass-3b"]) == 0
+    before, prices = sorted(tmp_path.rglob("*")), ["engine.price_out=20000"]
+    assert main(["run", "--dry-run", *settings, "verifier=compass-3b", *prices]) == 0
     assert sorted(tmp_path.rglob("*")) == before
     out = capsys.readouterr().out
     assert "sums-01, gold answer 2" in out
     assert "  | <|im_start|>user\n  | 1+1?\n  | \n" in out and "\\boxed{}.<|im_end|>" in out
     assert "questions: 3" in out and "pending: 12 of 12 attempts" in out
     # 12 attempts of at most 10 tokens, the paper's mean of their limit, 7.6 bytes of each
-    assert "tokens: about 55 (assumed: 46% of the limit, as in the paper); at most 120" in out
+    assert "tokens: about 55 (a guess); at most 120" in out
     assert "disk: about 420B" in out and re.search(r"time: about .* on \d+ cores? here", out)
-    assert re.search(r"verifier: compass-3b, 12 attempts, about \d.* tokens to read; ", out)
+    assert "price: at most 2.40" in out
+    assert re.search(r"verifier: compass-3b, about \d.* tokens to read; ", out)
 
 
 def test_dry_run_counts_what_is_there(
     settings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from helpers import add_attempts
-
     assert main(["prepare", *settings]) == 0
     run = Run(load(settings))
     add_attempts(run, {"sums-01": "1100", "sums-02": "1"})
@@ -104,60 +101,8 @@ def test_dry_run_counts_what_is_there(
     out = capsys.readouterr().out
     assert "pending: 7 of 12 attempts" in out
     assert "tokens: about 35 (the mean of those so far); prompts" in out
-    assert "price" not in out
     assert main(["run", "--dry-run", str(run.path), "sampling.trials=5"]) == 0
     assert "pending: 10 of 15 attempts" in capsys.readouterr().out
-
-
-def test_dry_run_shows_the_price_of_what_is_owed(
-    settings: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    from helpers import add_attempts
-
-    assert main(["prepare", *settings]) == 0
-    run = Run(load(settings))
-    prompts = 4 * sum(len(row["prompt_token_ids"]) for row in run.questions)
-    prices = ["engine.price_in=10000", "engine.price_out=20000"]  # a hundredth, two of a token
-    assert main(["run", "--dry-run", *settings, *prices]) == 0
-    most = (prompts + 2 * 120) / 100
-    assert f"price: at most {most:,.2f}, including " in capsys.readouterr().out
-    add_attempts(run, {"sums-01": "1100", "sums-02": "1"})  # of 3 and 5 tokens
-    assert main(["run", "--dry-run", *settings, *prices]) == 0
-    about = (prompts - 5 * 3 + 2 * 35) / 100
-    assert f"price: about {about:,.2f}, including " in capsys.readouterr().out
-    assert main(["run", "--dry-run", *settings, "engine.price_in=-1"]) == 2
-    assert "engine.price_in=-1" in one_error(capsys)
-
-
-def test_dry_run_refuses_what_prepare_would_refuse(
-    settings: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["prepare", *settings]) == 0
-    capsys.readouterr()
-    assert main(["run", "--dry-run", *settings, "sampling.temperature=1"]) == 2
-    assert "sampling.temperature" in one_error(capsys)
-
-
-def test_brackets_and_names_of_emoji_are_printed_as_they_are(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = {"id": "q[/b]", "problem": "[red]x[/red] :smile: [/]", "answer": "[/2]"}
-    path = write_questions(tmp_path / "a[bold].jsonl", [row])
-    settings = ["model=custom", f"model.id={tiny}", "dataset=jsonl", f"dataset.path='{path}'"]
-    assert main(["run", "--dry-run", *settings, f"run_dir={tmp_path / 'run'}"]) == 0
-    out = capsys.readouterr().out
-    assert "q[/b], gold answer [/2]" in out
-    assert "  | [red]x[/red] :smile: [/]\n" in out
-
-
-def test_a_run_folder_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path / "run", {"a": "110", "b": "0~."})
-    assert main(["score", str(run.path)]) == 0
-    assert "Bayes@3" in capsys.readouterr().out
-    assert main(["status", str(run.path)]) == 0
-    assert "a 110   2/3" in capsys.readouterr().out
-    assert main(["score", str(run.path), "model=demo"]) == 2
-    assert "model=demo" in one_error(capsys)
 
 
 def test_a_dry_run_estimates_what_is_not_here(
@@ -207,7 +152,11 @@ def test_prefetch_of_what_is_here_says_where(
 ) -> None:
     assert main(["prefetch", *settings, "verifier.id=null"]) == 0
     out = capsys.readouterr().out
-    assert str(tiny) in out and "3 questions" in out and str(tmp_path / "sums.jsonl") in out
+    assert (
+        str(tiny) in out
+        and "questions 3" in " ".join(out.split())
+        and str(tmp_path / "sums.jsonl") in out
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -218,25 +167,6 @@ def test_a_read_only_folder(
     (tmp_path / "run").mkdir(mode=0o500)
     assert main(["prepare", *settings]) == 1
     assert "Permission denied" in one_error(capsys)
-
-
-def test_a_run_folder_whose_place_is_taken(
-    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "run").write_text("a file")
-    assert main(["prepare", *settings]) == 1
-    assert str(tmp_path / "run") in one_error(capsys)
-
-
-def test_a_full_disk_while_preparing(
-    settings: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(parquet, "writer", full)  # no other way to fill a disk here
-    assert main(["prepare", *settings]) == 1
-    assert "No space left on device" in one_error(capsys)
 
 
 @pytest.mark.parametrize(

@@ -23,18 +23,6 @@ try "bayes-at-n st"
 try "bayes-at-n run model=qwen3-4b,qwen3-30"
 try "bayes-at-n score runs/sums/"
 """
-FISH = """
-complete -C "bayes-at-n st" | string replace -r "\\t.*" ""
-complete -C "bayes-at-n run model=qwen3-30"
-"""
-ZSH = """
-zmodload zsh/zpty
-zpty z zsh -f -i
-zpty -w z "autoload -Uz compinit; compinit -u -D; PS1='> '; source ./code; echo re''ady"
-zpty -r z seen '*ready*'
-zpty -n -w z $'bayes-at-n run model=qwen3-30\\t'
-zpty -r z seen '*qwen3-30b*'
-"""
 
 
 @pytest.fixture
@@ -71,15 +59,6 @@ def test_bash(place: Path) -> None:
         "qwen3-4b,qwen3-30b ",  # the line has model= already: = ends a word
         "runs/sums/a runs/sums/b",
     ]
-
-
-def test_fish(place: Path) -> None:
-    found = in_shell(place, "fish", FISH, "--no-config")
-    assert found == ["status", "study", "model=qwen3-30b"]
-
-
-def test_zsh(place: Path) -> None:
-    in_shell(place, "zsh", ZSH, "-f")  # ends when the line is completed
 
 
 def test_what_is_offered(place: Path) -> None:

@@ -1,10 +1,8 @@
 """The typed configuration: what composes, what is refused, and what comes back from a folder."""
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,63 +12,20 @@ from helpers import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose, trust
-from bayes_at_n.pipeline.config.checks import validated
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.config.resources import EngineConfig, VerifierEngineConfig
+from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.config.seeds import attempt_seed
-from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
-from bayes_at_n.pipeline.workers import devices
+from bayes_at_n.pipeline.config.settings import verifier_engine
 
 PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
 
-# Table 6 of arXiv 2510.04265 (20-model version), with the hub ids of the models.
-TABLE_6 = {
-    1: ("DS-R1-Qwen", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"),
-    2: ("LIMO-v2", "GAIR/LIMO-v2"),
-    3: ("OpenThinker2", "open-thoughts/OpenThinker2-32B"),
-    4: ("OpenThinker3", "open-thoughts/OpenThinker3-1.5B"),
-    5: ("Qwen3-Thinking", "Qwen/Qwen3-30B-A3B-Thinking-2507"),
-    6: ("Sky-T1-Flash", "NovaSky-AI/Sky-T1-32B-Flash"),
-    7: ("gpt-oss-high", "openai/gpt-oss-20b"),
-    8: ("gpt-oss-low", "openai/gpt-oss-20b"),
-    9: ("gpt-oss-medium", "openai/gpt-oss-20b"),
-    10: ("EXAONE-4.0", "LGAI-EXAONE/EXAONE-4.0-1.2B"),
-    11: ("OR-Nemotron", "nvidia/OpenReasoning-Nemotron-1.5B"),
-    12: ("Phi-4", "microsoft/Phi-4-reasoning"),
-    13: ("Phi-4-plus", "microsoft/Phi-4-reasoning-plus"),
-    14: ("OR1-Distill", "open-r1/OpenR1-Distill-7B"),
-    15: ("FuseO1-DS-QwQ-SkyT1", "FuseAI/FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Preview"),
-    16: ("Light-R1-DS", "qihoo360/Light-R1-14B-DS"),
-    17: ("AR-Nemotron", "nvidia/AceReason-Nemotron-1.1-7B"),
-    18: ("NVIDIA-Nemotron", "nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
-    19: ("Qwen3-4B", "Qwen/Qwen3-4B-Thinking-2507"),
-    20: ("Bespoke", "bespokelabs/Bespoke-Stratos-7B"),
-}
 NEEDS = {
     "choice": ["dataset.fields.choices=options"],
-    "custom": ["model.id=owner/name"],
-    "jsonl": ["dataset.path=my/sums.jsonl"],
+    "openai": ["engine.url=http://node1:8000/v1"],
+    "card": ["model.card.temperature=1.0"],
 }
-NEEDS["hub"] = ["dataset.path=owner/questions"]
-NEEDS["openai"] = ["engine.url=http://node1:8000/v1"]
-NEEDS["card"] = ["model.card.temperature=1.0"]
-
-
-@functools.cache
-def composed(name: str) -> RunConfig:
-    """A model with one of the datasets: every dataset has its turn.
-
-    One model has a prompt of its own, which shows no options.
-    """
-    datasets, models = [*compose.files("dataset")], [*compose.files("model")]
-    own = name.startswith("openreasoning")
-    dataset = "aime25" if own else datasets[models.index(name) % len(datasets)]
-    needs = NEEDS.get(name, []) + NEEDS.get(dataset, [])
-    return compose.load([f"model={name}", f"dataset={dataset}", *needs])
 
 
 def written(folder: Path, *overrides: str) -> Path:
@@ -84,46 +39,11 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("run"), "model=custom", "model.id=a/b")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if i % 4 == 0 else pytest.mark.soak)
-        for i, name in enumerate(compose.files("model"))
-    ],
-)
-def test_every_model_composes(name: str) -> None:
-    cfg = composed(name)
-    assert cfg.run_dir == f"runs/{cfg.dataset.name}/{cfg.model.name}"
-    assert cfg.model.id and cfg.dataset.path
-
-
 @pytest.mark.parametrize("group", ["prompt", "sampling", "engine"])
 def test_every_other_choice_composes(group: str) -> None:
     for name in compose.files(group):
         needs = NEEDS.get(name, [])
         assert getattr(compose.load([f"{group}={name}", *needs]), group).name == name
-
-
-def test_the_twenty_models_of_the_paper() -> None:
-    models = [composed(name).model for name in compose.files("model")]
-    known = {(model.table_id, model.short_name, model.id) for model in models}
-    assert {(number, *names) for number, names in TABLE_6.items()} <= known  # others may be added
-
-
-def test_models_keep_what_their_protocol_needs() -> None:
-    low = compose.load(["model=gpt-oss-20b-low"]).model
-    assert low.chat_template_kwargs == {"reasoning_effort": "low"}
-    assert low.template_date == "2025-09-01" and low.dtype == "auto"
-    assert not low.skip_special_tokens and low.reasoning_end == "<|channel|>final<|message|>"
-    assert compose.load(["model=exaone-4.0-1.2b"]).model.chat_template_kwargs == {
-        "enable_thinking": True
-    }
-    nano = compose.load(["model=nemotron-nano-9b-v2"]).model
-    assert not nano.trust_remote_code and nano.engine_args == {"mamba_ssm_cache_dtype": "float32"}
-    of_paper = [m for m in (composed(name).model for name in compose.files("model")) if m.table_id]
-    assert not any(m.trust_remote_code for m in of_paper)
-    assert all(model.name in compose.files("model") for model in of_paper)  # folders of runs
-    assert compose.load(["model=openreasoning-nemotron-1.5b"]).prompt.name == "openreasoning"
 
 
 def test_the_paper_protocol() -> None:
@@ -159,16 +79,6 @@ def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:
     )
 
 
-def test_local_paths_name_the_run() -> None:
-    cfg = compose.load(
-        ["model=custom", "model.id=/data/my model", "dataset=jsonl", "dataset.path=../q/sums.jsonl"]
-    )
-    assert cfg.model.id == "/data/my model"
-    assert cfg.run_dir == "runs/sums/my model"
-    assert compose.load(["tag=hot"]).run_dir.endswith("-hot")
-    assert Path(compose.load([]).dataset.path) == ROOT / "demo/questions.jsonl"
-
-
 def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_arguments() -> None:
     on_gpus = ["model.engine_args.quantization=fp8", "engine.args.block_size=32"]
     on_gpus += ["engine.tensor_parallel_size=4", "engine.replicas=2", "engine.in_flight=9"]
@@ -180,87 +90,8 @@ def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_argument
     found = verifier_engine(compose.load([*on_gpus, *own]))
     assert (found.tensor_parallel_size, found.gpu_memory_utilization) == (2, 0.8)
     assert found.args == {"quantization": "fp8"} and found.replicas == "auto"
-    # vLLM chooses its kernels once a process, in which both engines run.
-    both = ["engine.batch_invariant=true"]
-    assert verifier_engine(compose.load(both)).batch_invariant
-    other = verifier_engine(compose.load([*both, "verifier.engine=transformers"]))
-    assert (other.name, other.batch_invariant) == ("transformers", False)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "name", "device"),
-    [
-        (["verifier.engine.name=transformers"], "transformers", None),
-        (
-            ["verifier.engine.name=transformers", "verifier.engine.device=cpu"],
-            "transformers",
-            "cpu",
-        ),
-        (["engine=transformers", "engine.device=mps"], "transformers", "mps"),
-        (
-            ["engine=transformers", "device=mps", "verifier.engine.device=cpu"],
-            "transformers",
-            "cpu",
-        ),
-        (["engine=transformers", "device=cpu", "verifier.engine=vllm"], "vllm", None),
-    ],
-)
-def test_the_verifier_may_have_another_engine(
-    tmp_path: Path, overrides: list[str], name: str, device: str | None
-) -> None:
-    found = verifier_engine(load_folder(written(tmp_path, *overrides), []))
-    assert (found.name, found.device) == (name, device)
-
-
-def test_a_short_key_is_of_the_outermost_group() -> None:
-    cfg = compose.load(["tensor_parallel_size=2", "gpu_memory_utilization=0.7"])
-    assert (cfg.engine.tensor_parallel_size, cfg.engine.gpu_memory_utilization) == (2, 0.7)
-    assert cfg.verifier.engine == VerifierEngineConfig()
-
-
-def test_an_unknown_engine_is_an_error_wherever_one_is_asked_for() -> None:
-    cfg = compose.load([])
-    cfg.engine.name = "transformer"  # settings refuse it before
-    loads = [partial(load, longest=9) for load in (engines.load, engines.load_verifier)]
-    for ask in (devices.on_gpus, *loads):
-        with pytest.raises(UserError, match="did you mean transformers"):
-            ask(cfg)
-
-
-# Overrides that cannot be, and the keys that the line must name, with what else counts in it.
-REFUSED = """
-+foo=1: foo, known, model
-foo=1: foo
-sampling.trails=3: sampling.trails, sampling.trials
-++sampling.trails=3: sampling.trails, sampling.trials
-id=a/b: id, model.id
-dataset.fields.problm=x: dataset.fields.problm, dataset.fields.problem
-hydra.run.dir=x: hydra.run.dir
-model@x=demo: model@x
-model/foo=bar: model/foo
-model=qwen3-31b: model=qwen3-31b, qwen3-30b
-dataset=aime: dataset=aime, aime25
-engine=vlm: engine=vlm, vllm
-prompt=nope: prompt=nope, boxed
-model=: model=, catalogue
-model=null: model=null
-model=[demo,demo]: model=[demo,demo]
-~sampling.trials=3: sampling.trials
-foo: foo, KEY=VALUE
-=1: =1
-': KEY=VALUE
-prompt.template="a: prompt.template, quote
-sampling.trials=1,2: sampling.trials
-sampling.trials=???: sampling.trials
-sampling.trials={a: 1}: sampling.trials
-sampling.logprobs=maybe: sampling.logprobs, maybe
-prompt.template=${foo}: prompt.template, foo, \\${
-model=custom: model.id, model.id=VALUE
-dataset=jsonl: dataset.path, dataset.path=VALUE
-dataset.fields=x: dataset.fields
-stages=grade,: stages, comma
-scoring.metrics=[bayes,]: scoring.metrics, comma
-"""
 # Limits of values, in the order of the dataclasses.
 LIMITS = """
 model.id=null; model.dtype=float7; model.context=0; model.template_date=hello
@@ -298,12 +129,10 @@ TOGETHER = [  # that are refused together: the line begins with the key of the l
     "verifier.prompt=official verifier.official.sha256=x",
     "engine=transformers verifier.engine.tensor_parallel_size=2",
     "engine=transformers engine.tensor_parallel_size=2",
-    "engine=transformers engine.batch_invariant=true",
     "engine=openai engine.url=http://h/v1 budget.gpu_hours=3",
     "engine=openai engine.url=http://h/v1 engine.args.seed=3",
     "engine=openai engine.url=http://h/v1 engine.replicas=2",
     "verifier=none dataset.judge=all",
-    "dataset.judge=unmatched verifier.fit_temperature=true",
     "dataset.judge=unmatched verifier.fit_temperature=true",
     "prompt.stop=[a] engine.args.stop=3",
 ]
@@ -318,13 +147,6 @@ def refused(call: Callable[[], object]) -> str:
     return message
 
 
-@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
-def test_a_bad_setting_is_one_line_that_names_it(line: str) -> None:
-    override, _, named = line.rpartition(": ")
-    message = refused(lambda: compose.load([override]))
-    assert all(word in message for word in named.split(", "))
-
-
 @pytest.mark.parametrize("settings", TOGETHER)
 def test_settings_that_exclude_each_other(settings: str) -> None:
     key = settings.split()[-1].partition("=")[0]
@@ -334,12 +156,6 @@ def test_settings_that_exclude_each_other(settings: str) -> None:
 @pytest.mark.parametrize("limit", ALONE)
 def test_a_value_outside_its_limits_is_named_by_its_full_key(limit: str, one_run: Path) -> None:
     assert refused(lambda: load_folder(one_run, [limit])).startswith(limit.partition("=")[0])
-
-
-def test_three_problems_are_said_at_once_and_the_rest_counted() -> None:
-    bad = {"sampling": dict.fromkeys(("trials", "top_p", "top_k", "seed", "max_tokens"), -1)}
-    said = refused(lambda: validated(RunConfig, bad))
-    assert all(f"sampling.{key}=-1" in said for key in ("trials", "top_p")) and "2 more" in said
 
 
 ODD = "1e3 1_0 0100 1.50 yes null ~ - : a:b 2025-09-01 24:00:00 0x1F .inf <<= ${a} \\${a} \x85"
@@ -355,7 +171,7 @@ ANY = st.recursive(
 
 
 @hypothesis.settings(
-    max_examples=hypothesis.settings.default.max_examples // 5
+    max_examples=hypothesis.settings.default.max_examples // 10
 )  # each composes twice
 @given(TEXTS, FLOATS, st.lists(TEXTS, max_size=3), st.dictionaries(TEXTS, ANY, max_size=3), ANY)
 def test_a_folder_gives_back_what_was_written(
@@ -422,43 +238,3 @@ def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
     assert cfg.sampling.trials == 160 and cfg.prior.run == "other"
     assert cfg.engine.args == {"foo": 1} and cfg.scoring.metrics == ["bayes", "pass@3"]
     assert cfg.run_dir == str(folder)
-
-
-@pytest.mark.parametrize(
-    ("override", "named"),
-    [
-        ("model=qwen3-30b", "model=qwen3-30b"),
-        ("tag=x", "tag=x"),
-        ("run_dir=elsewhere", "run_dir=elsewhere"),
-        ("sampling.trails=3", "sampling.trials"),
-        ("sampling.trials=[", "sampling.trials=["),
-        ("foo=1", "foo"),
-        ("~sampling.trials=1", "~sampling.trials"),
-    ],
-)
-def test_a_folder_refuses_a_bad_setting_in_one_line(
-    one_run: Path, override: str, named: str
-) -> None:
-    assert named in refused(lambda: load_folder(one_run, [override]))
-
-
-def test_a_wrong_value_in_a_folder_names_its_file(tmp_path: Path) -> None:
-    path = written(tmp_path) / "config.yaml"
-    path.write_text(path.read_text().replace("top_p: 0.95", "top_p: 2"))
-    with pytest.raises(UserError, match=f"{path}: sampling.top_p=2"):
-        load_folder(tmp_path, ["sampling.trials=3"])
-    assert load_folder(tmp_path, ["sampling.top_p=1"]).sampling.top_p == 1
-
-
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a run folder"):
-        load_folder(tmp_path, [])
-
-
-def test_one_s_own_questions_have_a_verifier_if_it_is_asked_for() -> None:
-    for own in (["dataset=jsonl", "dataset.path=q.csv"], ["dataset=hub", "dataset.path=a/b"]):
-        assert compose.load(own).verifier.id is None
-        for asked in ("verifier=compass-3b", "verifier.batch_size=8", "judge=all", "answer=judge"):
-            assert compose.load([*own, asked]).verifier.name == "compass-3b"
-    assert compose.load(["dataset=aime25"]).verifier.name == "compass-3b"
-    assert compose.load([]).verifier.name == "demo"

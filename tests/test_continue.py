@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.generate import continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
-from bayes_at_n.pipeline.status.counts import Counts
+from bayes_at_n.pipeline.status.counts import count
 from bayes_at_n.pipeline.status.progress import progress_of
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -137,8 +137,7 @@ def test_a_raised_cap_continues_what_was_cut_through_a_kill(
     keys = [(q["question_id"], t) for q in run.questions for t in range(TRIALS)]
     masked = {key for key, code in zip(keys, codes.ravel(), strict=True) if code < 0}
     assert masked == longer and (codes[codes >= 0] == old[codes >= 0]).all()
-    counts = Counts(run)
-    counts.refresh()
+    counts = count(run)
     found = progress_of("run", counts, [])
     assert found.pending == len(cut - longer)
     assert f"continues {len(cut - longer)} truncated" in found.continues

@@ -287,21 +287,8 @@ def test_the_review_list(tmp_path: Path, capsys: Capsys) -> None:
     # Which attempt was finished first says nothing.
     [part] = run.grades.glob("*.parquet")
     add_grades(run, part.stem, parquet.read_whole(part, GRADES).to_pylist()[::-1])
-    review.write(run, ask_math_verify=False)
+    review.write(run)
     assert lines(run.path / "review.jsonl") == entries
-
-
-def test_disagreements_with_math_verify(tmp_path: Path) -> None:
-    run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2_7}", r"\boxed{3}"]})
-    stage.grade(run)
-    [part] = run.grades.glob("*.parquet")
-    rows = parquet.read_whole(part, GRADES).to_pylist()
-    rows[2]["outcome"] = "correct"  # what nobody else would say
-    add_grades(run, part.stem, rows)
-    assert main(["grade", "--review", str(run.path)]) == 0
-    kinds = {(e["kind"], e["answer"]): e for e in lines(run.path / "review.jsonl")}
-    assert kinds["disagreement", "3"]["math_verify"] == "wrong"
-    assert ("disagreement", "2") not in kinds
 
 
 ROWS = [
@@ -365,7 +352,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: Capsys) -> None:
         (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
         (["--file", tmp_path, "--out", tmp_path / "out"], "no such file"),
         (["--file", source, "--out", tmp_path / "no" / "out"], "--out"),
-        (["--file", source, "--out", tmp_path / "out", "--review"], "--review"),
+        (["--file", source, "--out", tmp_path / "out", "--complete"], "--complete"),
     ):
         assert main(["grade", *map(str, arguments)]) == 2
         err = capsys.readouterr().err

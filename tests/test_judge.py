@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.status.counts import Counts, score
+from bayes_at_n.pipeline.status.counts import count, score
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -118,7 +118,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     assert judge["accepted"] == accepted and judge["by"]["judge"] == "unmatched"
     matrix = np.load(folder / "matrix.npz")
     assert (matrix["R"] == 1).sum() == sum(word == "correct" for word in by_hand.values())
-    review.write(run, ask_math_verify=False)
+    review.write(run)
     assert decided in " ".join(capsys.readouterr().err.split())
 
     signals.make(run)  # only some have a verdict, so rubrics have none
@@ -127,9 +127,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     assert {key: row["is_correct"] for key, row in rows.items()} == {
         key: word == "correct" for key, word in by_hand.items()
     }
-    assert score(Counts(run)) is None  # nothing read yet
-    counts = Counts(run)
-    counts.refresh()
+    counts = count(run)
     assert score(counts) is not None and (counts.outcomes == outcomes.read(run).codes).all()
     ids = [question["question_id"] for question in run.questions]
     index = attempts.index(run, ids, texts=True).table
@@ -158,8 +156,7 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
     for refused in (lambda: outcomes.read(run), lambda: categories.scored(run)):
         with pytest.raises(UserError, match=r"attempts wait for the verifier.*pipeline verify"):
             refused()
-    counts = Counts(run)
-    counts.refresh()
+    counts = count(run)
     assert score(counts) is None
     stage.verify(run)
     before = table(folder, "verdicts")

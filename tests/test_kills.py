@@ -107,7 +107,7 @@ def line(verb: str, root: Path) -> list[str]:
     return {
         "prepare": [verb, f"run_dir={a}", *SETTINGS],
         "run": [verb, f"run_dir={a}", *SETTINGS],
-        "score": [verb, a, "plots=true"],
+        "score": [verb, a, "caps=auto"],
         "status": [verb, a, "--check"],
         "compare": [verb, a, b, out],
         "report": [verb, a, b, out],

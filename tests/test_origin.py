@@ -17,7 +17,6 @@ from test_attempts import row
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.generate import tidy
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import stage
 from bayes_at_n.pipeline.store import check, origin, parquet, runfolder, shards
@@ -156,18 +155,6 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
         grading.grade(run)
     assert not part.exists() and part.with_name(f"_{part.name}.damaged").exists()
     assert trials_of(run, parquet.Damage()).keys() == {1, 2}
-
-
-def test_a_journal_of_another_identity_is_not_read_either(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = prepared(setup)
-    path, damage = moved_in(setup, run, "sampling.seed=5", seal=False), parquet.Damage()
-    assert not trials_of(run, damage) and path.name in str(damage)
-    tidy.tidy(run, patience=False)
-    assert "made by another run" in capsys.readouterr().err
-    [aside] = run.attempts.glob("*.damaged")
-    assert pq.read_metadata(aside).num_rows == 2 and not trials_of(run, parquet.Damage())
 
 
 def link_to_nothing(path: Path) -> None:

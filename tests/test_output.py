@@ -45,44 +45,6 @@ def test_json_is_all_that_standard_output_gets(
     assert capsys.readouterr().out == ""
 
 
-def test_quiet_leaves_results_and_warnings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["score", str(run.path)])
-    loud = capsys.readouterr()
-    assert main(["score", "-q", str(run.path)]) == 0
-    out, err = capsys.readouterr()
-    assert out == loud.out and "saved" in loud.err
-    assert [line for line in loud.err.splitlines() if "warning" in line] == err.splitlines()
-    (run.path / "attempts").rename(run.path / "gone")
-    main(["grade", "--quiet", str(run.path)])
-    assert "error" in capsys.readouterr().err
-
-
-def test_what_a_step_mentions_is_said_only_when_all_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def told() -> list[str]:
-        with console.substep():
-            console.note_alone("mention")
-            console.note("note")
-            console.results.print("result")
-            console.warn("warning")
-            with console.Meter("stage", 2) as meter:
-                meter.advance(2)
-        out, err = capsys.readouterr()
-        return [
-            word for word in ("mention", "note", "result", "warning", "stage") if word in out + err
-        ]
-
-    assert told() == ["note", "warning"]
-    console.set_modes("verbose")
-    assert told() == ["mention", "note", "result", "warning", "stage"]
-    console.set_modes("quiet")
-    assert told() == ["warning"]
-    monkeypatch.setattr(console, "_inherited", ["json"])  # as a child of such a command
-    console.set_modes()
-    assert told() == ["note", "warning"] and console.prints_json()
-
-
 def test_numbers_and_names_in_sentences() -> None:
     clocks = [console.duration(s) for s in (42, 125, 11_040, 180_000)]
     assert clocks == ["42 s", "2 min 05 s", "3 h 04 min", "2 d 02 h"]

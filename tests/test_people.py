@@ -1,79 +1,22 @@
-"""Labels of people: the estimator against enumeration and known truth, and the files around it."""
+"""Labels of people: their files, what they make of a score, and what to label first."""
 
-import itertools
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import helpers
 import numpy as np
 import pytest
-from helpers import Capsys, again, make_run, run_of
-from scipy.special import ndtr
+from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort as cohorts
-from bayes_at_n.pipeline.compare.pairwise import to_review
-from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import outcomes, runfolder
+from bayes_at_n.pipeline.score import current
+from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.stage import verify
-from bayes_at_n.scoring import avg, prediction_powered
+from bayes_at_n.scoring import prediction_powered
 
 MARKS = {"q1": "1100", "q2": "11~u", "q3": "0-"}  # 10 graded attempts, of unequal numbers
-
-
-@pytest.mark.parametrize("m", [1, 3, 6, 7])
-def test_the_mean_over_all_samples_is_the_truth_whatever_the_grader_says(m: int) -> None:
-    predicted, truth = [1, 1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0]
-    weights = [Fraction(w, 14) for w in (1, 1, 1, 2, 2, 3, 4)]
-    samples = list(itertools.combinations(range(7), m))
-    found = [
-        prediction_powered(predicted, [truth[i] for i in at], np.array(at), [*map(float, weights)])
-        for at in samples
-    ]
-    right = sum(w * t for w, t in zip(weights, truth, strict=True))
-    assert np.mean([one.value for one in found]) == pytest.approx(float(right), abs=1e-12)
-    for at, one in zip(samples, found, strict=True):
-        by_hand = sum(w * f for w, f in zip(weights, predicted, strict=True))
-        by_hand += Fraction(7, m) * sum(weights[i] * (truth[i] - predicted[i]) for i in at)
-        assert one.value == pytest.approx(float(by_hand), abs=1e-12)
-    if m == 7:  # all are labelled: nothing is left to chance
-        assert found[0].low == pytest.approx(float(right)) == pytest.approx(found[0].high)
-
-
-@pytest.mark.parametrize("missed", [0.0, 0.01, 0.2])
-@pytest.mark.parametrize("accepted", [0.0, 0.02, 0.1, 0.3])
-def test_the_interval_holds_the_truth_and_is_narrow(missed: float, accepted: float) -> None:
-    rng, n, m, held, width = np.random.default_rng(7), 2400, 60, [], []
-    for _ in range(300):
-        predicted = rng.random(n) < 0.5
-        truth = np.where(predicted, rng.random(n) >= accepted, rng.random(n) < missed)
-        at = rng.permutation(n)[:m]
-        found = prediction_powered(predicted, truth[at], at)
-        held.append(found.low <= truth.mean() <= found.high)
-        width.append(found.high - found.low)
-    assert np.mean(held) > 0.925  # of 300: three standard errors below .95 are .91
-    assert np.mean(width) < 2 * 1.96 * np.sqrt(0.25 / m) + 0.01
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"labels": []},
-        *({"at": at} for at in ([0, 0], [0, 9], [-1, 0], [0.0, 1.0])),
-        {"labels": [0, 2]},
-        {"predicted": [0, np.nan, 1]},
-        {"weights": [1, 1, 1]},
-    ],
-)
-def test_what_is_no_sample_is_refused(change: dict[str, Any]) -> None:
-    sound = {"predicted": [0, 1, 1], "labels": [0, 1], "at": [0, 1]}
-    prediction_powered(**sound)
-    with pytest.raises(ValueError):
-        prediction_powered(**sound | change)
 
 
 def made(folder: Path) -> Run:
@@ -96,98 +39,52 @@ def add_verdicts(run: Run, keys: list[tuple[str, int]], a: Any) -> None:
     )
 
 
-def asked(run: Run, *overrides: str) -> None:
-    verify(again(run, *overrides))
-
-
-def test_a_sample_is_drawn_labelled_and_read_back(tmp_path: Path, capsys: Capsys) -> None:
-    run, path = made(tmp_path / "run"), tmp_path / "run" / "labels.jsonl"
-    asked(run, "labels.sample=6")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len({(row["question_id"], row["trial"]) for row in rows}) == 6
-    assert {row["correct"] for row in rows} == {None}
-    assert not {"outcome", "label", "a"} & set(rows[0])  # a person is not told
-    assert rows[0]["problem"] and rows[0]["gold"] == "2" and rows[0]["end"]
-    with pytest.raises(UserError, match="no row has `correct`"):
-        asked(run, f"labels={path}")
-    drawn = path.read_text()
-    later = again(run, "labels.sample=5")
-    verify(later)  # as when `run` is continued
-    assert path.read_text() == drawn and "is kept" in capsys.readouterr().err
-    runfolder.save_config(later)
-    assert load_folder(run.path, []).labels.sample is None  # it was asked once
-    for row in rows:  # people find that the grader is wrong about all of q2 that it called wrong
-        row["correct"] = (
-            row["question_id"] == "q2" or MARKS[row["question_id"]][row["trial"]] == "1"
-        )
+def test_labels_correct_the_score_by_the_people_who_gave_them(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    run, path = made(tmp_path / "run"), tmp_path / "ana.jsonl"
+    keys = [(q, t, mark) for q, marks in MARKS.items() for t, mark in enumerate(marks)][:9]
+    truth = {(q, t): q == "q2" or mark == "1" for q, t, mark in keys[::2]}  # q2 is all correct
+    rows = [{"question_id": q, "trial": t, "correct": is_so} for (q, t), is_so in truth.items()]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    asked(run, f"labels={path}")
-    found = json.loads((run.path / "labels.json").read_text())
-    said = {**{mark: Fraction(0) for mark in "0~-"}, "1": Fraction(1), "u": Fraction(3, 4)}
-    weight = {q: Fraction(1, 3 * len(marks)) for q, marks in MARKS.items()}
-    plain = sum(weight[q] * said[mark] for q, marks in MARKS.items() for mark in marks)
-    bias = sum(
-        weight[row["question_id"]]
-        * (int(row["correct"]) - said[MARKS[row["question_id"]][row["trial"]]])
-        for row in rows
-    )
-    assert found["grader"]["value"] == pytest.approx(float(plain))
-    assert found["grader"]["corrected"]["value"] == pytest.approx(float(plain + bias * 10 / 6))
-    assert found["labels"] == 6 and found["verifier"]["value"] == pytest.approx(
-        float(plain) + 1 / 48
-    )
-    assert "grader, corrected" in capsys.readouterr().out
-
-
-def test_attempts_to_look_at_are_those_that_would_change_the_order_most(tmp_path: Path) -> None:
-    rng, runs = np.random.default_rng(0), {}
-    for name, p in (("first", 0.9), ("second", 0.62), ("third", 0.6)):
-        marks = {q: "".join("01"[int(x)] for x in (rng.random(40) < p)) for q in ("q1", "q2")}
-        run = runs[name] = run_of(tmp_path, name, marks)
-        keys = [(q, t) for q in marks for t in range(40)]
-        add_verdicts(run, keys, np.array([0.1 + 0.8 * (marks[q][t] == "1") for q, t in keys]))
-    sure = [("third", "q2", 7, 0.99), ("first", "q1", 3, 0.999), ("second", "q2", 0, 0.5)]
-    for name, q, t, doubt in sure:  # there the verifier parts with the grader
-        was = outcomes.read(runs[name]).codes[int(q[1]) - 1, t] == 0
-        add_verdicts(runs[name], [(q, t)], np.array([1 - doubt if was else doubt]))
-    cfg = analysis.load([f"runs={tmp_path}"])
-    [cohort] = cohorts.load(cfg)
-    rows = to_review(cohort, cfg).rows
-    assert len(rows) == 50
-    found = {(row["model"], row["question_id"], row["trial"]): row for row in rows}
-    order = [cohort.names.index(name) for name in ("first", "second", "third")]
-
-    def chances(matrix: Any) -> Any:
-        mean, sigma = (part[order] for part in avg(matrix))
-        return ndtr((mean[:-1] - mean[1:]) / np.hypot(sigma[1:], sigma[:-1]))
-
-    before = chances(cohort.matrix())
-    for name, q, t, doubt in (sure[0], sure[2]):
-        at = cohort.names.index(name), cohort.question_ids.index(q), t
-        changed = cohort.matrix().copy()
-        changed[at] = 1 - changed[at]
-        moved = doubt * np.abs(chances(changed) - before).sum()
-        assert found[name, q, t]["doubt"] == pytest.approx(doubt)
-        assert found[name, q, t]["change"] == pytest.approx(moved, rel=0.1)
-    assert tuple(rows[0].values())[:3] == sure[0][:3]  # though the first model's is doubted more
-    assert sure[1][:3] not in found
+    score(again(run, f"labels={path}"))
+    out, found = capsys.readouterr().out, json.loads((run.path / "scores.json").read_text())
+    people = found["people"]
+    said = [
+        0.75 if mark == "u" else float(mark == "1") for marks in MARKS.values() for mark in marks
+    ]
+    weights = [1 / 3 / len(marks) for marks in MARKS.values() for _ in marks]
+    at = [*range(0, 9, 2)]
+    questions = [q for q, marks in MARKS.items() for _ in marks]
+    own = prediction_powered(said, [*truth.values()], at, weights, questions=questions)
+    assert people["grader"]["value"] == pytest.approx(np.dot(said, weights))
+    assert people["grader"]["corrected"]["value"] == pytest.approx(own.value)
+    assert people["grader"]["corrected"]["high"] == pytest.approx(own.high)
+    assert people["labels"] == 5 and "verifier" in people and "corrected by people" in out
+    assert "headline" in found  # beside it
+    assert current.is_current(Run(load_folder(run.path, [])))  # they are the folder's now
+    path.write_text(json.dumps(rows[0] | {"correct": not rows[0]["correct"]}) + "\n")
+    score(again(run, f"labels={path.rename(tmp_path / 'ben.jsonl')}"))
+    agreed = json.loads((run.path / "scores.json").read_text())["people"]["agreement"]
+    assert agreed["people"] == ["ana", "ben"] and agreed["same"] == 0.0 and agreed["units"] == 1
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    "line",
     [
-        ('{"question_id": "q9", "trial": 0, "correct": true}', "of a graded"),
-        ('{"question_id": "q1", "trial": 7, "correct": true}', "of a graded"),
-        ('{"question_id": "q1", "trial": "0", "correct": true}', "or null"),
-        ('{"question_id": "q1", "trial": 0, "correct": "yes"}', "or null"),
-        ('{"question_id": "q1", "trial": 0, "correct": true}\n' * 2, "line 2"),
-        ("[" * 100_000, "line 1"),
+        '{"question_id": "q9", "trial": 0, "correct": true}',
+        '{"question_id": "q1", "trial": "0", "correct": true}',
+        '{"question_id": "q1", "trial": 0, "correct": "yes"}',
+        '{"question_id": "q1", "trial": 0, "correct": 1.5}',
+        '{"question_id": "q1", "trial": 0, "correct": true}\n' * 2,
+        '{"question_id": "q1", "trial": 0, "correct": null}',
+        "[" * 100_000,
     ],
 )
-def test_a_file_of_labels_that_cannot_be(tmp_path: Path, line: str, told: str) -> None:
+def test_a_file_of_labels_that_cannot_be(tmp_path: Path, line: str) -> None:
     run, path = made(tmp_path / "run"), tmp_path / "labels.jsonl"
     path.write_text(line + "\n")
-    with pytest.raises(UserError, match=f"labels.jsonl.*{told}"):
-        asked(run, f"labels={path}")
+    with pytest.raises(UserError, match=r"labels\.jsonl"):
+        score(again(run, f"labels={path}"))
     with pytest.raises(UserError, match="no such file"):
-        asked(run, f"labels={tmp_path / 'none.jsonl'}")
+        score(again(run, f"labels={tmp_path / 'none.jsonl'}"))

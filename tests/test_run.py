@@ -16,7 +16,6 @@ from forked import BATCH, TRIALS, Command, Forker
 from helpers import ROOT
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.rubrics import signals
@@ -207,41 +206,10 @@ def test_manifest_says_what_made_the_run(run: tuple[Path, str]) -> None:
     engine = session["engine"]
     assert engine["logprobs_mode"] == "raw_logprobs" and engine["attention"] == ["CPU_ATTN"]
     assert engine["batch_invariant"] is False and engine["runner"] == "V1"
-    assert engine["variables"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert manifest["generated"]["engines"] == [engine]
     assert session["completion_tokens"] == sum(
         a["completion_tokens"] for a in rows(run[0] / "attempts")
     )
-
-
-def test_batch_invariant_kernels_are_refused_on_a_cpu(forker: Forker, tmp_path: Path) -> None:
-    command = Command(
-        tmp_path / "x", forker, "sampling.trials=1", "engine.batch_invariant=true", "verifier=none"
-    )
-    assert command.wait() == 2
-    assert "engine.batch_invariant=true: vLLM's CPU build" in command.text()
-
-
-def test_batch_invariant_kernels_are_asked_for_before_vllm_is_imported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """On a GPU build, which no test machine has: the choice alone."""
-    from bayes_at_n.pipeline.engines import vllm_import as engine
-
-    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
-    monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    engine._choose_kernels(True, on_cpu=False)
-    assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
-    monkeypatch.setitem(sys.modules, "vllm", engine)
-    engine._choose_kernels(True, on_cpu=False)
-    with pytest.raises(UserError, match="run one command for each"):  # after a run that had them
-        engine._choose_kernels(False, on_cpu=False)
-    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
-    with pytest.raises(UserError, match="batch_invariant=true: "):
-        engine._choose_kernels(True, on_cpu=False)
-    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    monkeypatch.setattr(engine, "_set_by_user", True)
-    engine._choose_kernels(False, on_cpu=False)  # by who set the variable
 
 
 LOAD_TWICE = """

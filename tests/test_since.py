@@ -87,4 +87,9 @@ def test_a_run_goes_from_columns_to_scores(tmp_path: Path, monkeypatch: pytest.M
     assert (since["before"]["value"], since["since"]["value"]) == (1, 0)
     assert (since["before"]["questions"], since["since"]["questions"]) == (3, 5)
     assert since["difference"]["high"] < 0
-    assert [row["category"] for row in found["categories"][2:]] == ["a", "b"]
+    rows = found["categories"]
+    assert [row["category"] for row in rows[2:4]] == ["a", "b"]
+    assert [(row["field"], row["questions"], row["value"] > 0.5) for row in rows[5:]] == [
+        ("date", 3, True),
+        ("date", 5, False),
+    ]

@@ -1,6 +1,5 @@
 """Nothing stale counts: derived rows belong to a part of attempts and to what made them."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -166,24 +165,6 @@ def spoil(path: Path, column: str) -> None:
     data[start + chunk.total_compressed_size - 3] ^= 0x55
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-@pytest.mark.parametrize("column", ["seed", "text"])
-def test_bits_that_rot_are_found_and_owed(
-    run: Run, column: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [part] = run.attempts.glob("*.parquet")
-    root = str(run.path.parent)
-    assert main(["status", root, "--check"]) == 0
-    assert " files, 0 damaged" in capsys.readouterr().out
-    spoil(part, column)
-    assert not runfolder.pending(run)
-    assert main(["status", root, "--check", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert not told["sound"] and list(told["faults"]) == [str(part)]
-    assert "8 damaged rows" in told["faults"][str(part)][0]
-    assert len(runfolder.pending(run)) == 8
-    assert part.with_name(f"_{part.name}.damaged").exists()
 
 
 def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

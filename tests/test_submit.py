@@ -1,6 +1,5 @@
 """Scripts of a submission, and what `submit` refuses; nothing here needs a Slurm."""
 
-import json
 import re
 import shlex
 import subprocess
@@ -12,7 +11,7 @@ from helpers import make_run, run_of
 
 from bayes_at_n.pipeline.adaptive import queue
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cluster import jobs, scripts, submit
+from bayes_at_n.pipeline.cluster import scripts, submit
 from bayes_at_n.pipeline.cluster.scripts import Submission
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -121,14 +120,6 @@ def test_a_task_of_generate_serves_the_runs_of_one_model_at_any_path(tmp_path: P
         head = f"SLURM_ARRAY_TASK_ID={task}\n{text[: text.index('PYTHON=')]}"
         assert _bash(head + shown).split("\0")[:-1] == [str(plan.folder), *runs]
     subprocess.run(["bash", "-n"], input=scripts.render(plan, "report").encode(), check=True)
-    for run in plan.runs:
-        run.path.mkdir(parents=True)
-    job = {"id": "7", "tasks": plan.tasks("generate")}
-    submit._point(plan, {"jobs": {"generate": job, "report": {"id": "8", "tasks": 0}}})
-    for run in plan.runs:
-        told = json.loads((run.path / "_slurm" / "1.json").read_text())["jobs"]
-        own = [task for task, runs in enumerate(served) if run.path.name in runs]
-        assert (told["generate"]["tasks"], told["report"]["tasks"]) == (own, None)
 
 
 def _played(script: str, folder: Path, srun: str) -> tuple[int, str]:
@@ -376,20 +367,3 @@ def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["grade", str(tmp_path / "done"), "--complete"]) == 0
     assert main(["grade", str(tmp_path / "owing"), "--complete"]) == 2
     assert "3 attempts are pending" in capsys.readouterr().err
-
-
-def test_jobs_without_submissions_or_slurm_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert jobs.jobs_of([tmp_path])[tmp_path] == []
-    (tmp_path / "_slurm").mkdir()
-    submitted = {"generate": {"id": "12", "tasks": [0, 2]}, "report": {"id": "15", "tasks": None}}
-    (tmp_path / "_slurm" / "x.json").write_text(json.dumps({"folder": "/x", "jobs": submitted}))
-    (tmp_path / "_slurm" / "torn.json").write_text('{"jobs": ')
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert jobs.jobs_of([tmp_path])[tmp_path] == []
-    squeue = tmp_path / "squeue"
-    squeue.write_text("#!/bin/sh\necho slurm_load_jobs error: Unable to contact >&2\nexit 1\n")
-    squeue.chmod(0o755)
-    [lost] = jobs.jobs_of([tmp_path])[tmp_path]
-    assert lost.state == jobs.UNKNOWN and "Unable to contact" in lost.reason

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, THREE, run_of
 
+from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.api.verbs import load_run
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config import compose, settle, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.resources import EngineConfig
@@ -187,10 +188,11 @@ def test_what_a_folder_says_reaches_no_job_unasked(
     folder = Path("runs/demo/_settle/best")
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(record))
-    assert "dataset.answer=" in stopped("settle", folder, "--dry-run")
+    with pytest.raises(UserError, match=r"dataset\.answer="):
+        plan.make(settle.load([str(folder)]))
     record["made_by_this_user"] = trust.sign(json.dumps(record["arguments"]))
     for words in (["trust=true"], []):
-        assert "assume.folders" in stopped("settle", folder, "--dry-run", *words)
+        assert len(plan.make(settle.load([str(folder), *words])).contenders) == 2
         (folder / "plan.json").write_text(json.dumps(record))
 
 
@@ -218,24 +220,9 @@ def test_a_server_gets_no_cookies_and_another_host_no_key(
         client = Client(EngineConfig(name="openai", url=[url], key_env="OWN_KEY"))
         for _ in range(2):
             with pytest.raises(Rejected):
-                await client.get("/v1/models", 0.0)
+                await client.models()
         await client.close()
 
     asyncio.run(ask())
     assert [headers.get("Authorization") for headers in heard] == ["Bearer secret"] * 2
     assert not any("Cookie" in headers or "127.0.0.2" in headers["Host"] for headers in heard)
-
-
-def test_a_parent_file_of_the_current_folder_makes_nothing_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(compose.OWN, "own")
-    for name, text in (
-        ("own/model/mine.yaml", "defaults: [limo-v2, _self_]\nname: mine\n"),
-        ("configs/model/limo-v2.yaml", "name: limo-v2\nid: /x\n"),
-    ):
-        Path(name).parent.mkdir(parents=True)
-        Path(name).write_text(text)
-    assert compose.load(["model=mine"]).model.id == "/x"
-    assert [cfg.model.id for cfg in compose.trusted("model", "mine")] == ["GAIR/LIMO-v2"]

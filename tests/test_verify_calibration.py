@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.store import graded, tables
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage, texts
-from bayes_at_n.pipeline.verify.prompts import read_template
+from bayes_at_n.pipeline.verify.prompts import digest, read_template
 from bayes_at_n.verifiers.judge.labels import log_softmax
 
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
@@ -69,7 +69,7 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
     made_by = stage.identity(run.cfg, verifier_as_model(run.cfg), template)
     hashes = texts.texts_to_judge(run, template)["judged"].to_pylist()
     probes = calibrate.probes(run)
-    hashes += [texts.digest(probe) for probe in probes]
+    hashes += [digest(probe) for probe in probes]
     of_probes = [nothing[probe.question_id] for probe in probes]
     values = calibrate.label_columns(np.vstack([logprobs, *of_probes]), "logprob_")
     of = {"judged": hashes, "tokens": [9] * len(hashes), "cut": [False] * len(hashes)}

@@ -1,4 +1,4 @@
-"""Foretell a race: before it by simulation, while it runs from the evidence so far.
+"""Forecast a race: before it by simulation (the verb `plan`), in it from the evidence so far.
 
 Each simulation races models whose chances of solving each question are known, by what decides the
 real race. Of graded runs a simulation draws the chances from their posterior, so that what is not
@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from bayes_at_n.pipeline.adaptive import data
+from bayes_at_n.pipeline.adaptive import plan as plans
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import (
     Course,
@@ -24,12 +25,16 @@ from bayes_at_n.pipeline.adaptive.race import (
     states,
     target,
 )
-from bayes_at_n.pipeline.base.console import Meter
+from bayes_at_n.pipeline.adaptive.tables import question, spent_line
+from bayes_at_n.pipeline.base.console import Meter, percent, results
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import BudgetConfig
-from bayes_at_n.pipeline.config.settle import Assumed
+from bayes_at_n.pipeline.config.settle import PlanConfig
+from bayes_at_n.pipeline.display import table as display
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.scoring import fit_prior
+from bayes_at_n.scoring import Counts, fit_prior, next_attempts, wilson_ci
 from bayes_at_n.scoring.sequential import Simulated, simulate
 
 SIMULATIONS = 400  # seconds; a share is known to five points
@@ -38,6 +43,7 @@ WIDTHS = 20  # of until=width, which are slow and hardly differ
 # lies between questions, many of which are always or never solved.
 CONCENTRATION = 1.0
 UNITS = ("tokens", "gpu_hours", "money")
+_PAIRS = 8  # open ones that are printed
 
 
 class Basis(NamedTuple):
@@ -54,50 +60,44 @@ class Basis(NamedTuple):
         return np.asarray(self.p.reshape(-1, *self.p.shape[-2:]).mean(axis=(0, -1)))
 
 
-def assumed(cfg: Assumed, names: Sequence[str], questions: int) -> Basis:
+def assumed(cfg: PlanConfig) -> Basis:
     """Assume accuracies on so many questions; what is hard is hard for all.
 
     Raises UserError: other numbers of values than models.
 
-    >>> basis = assumed(Assumed([0.7, 0.5], tokens=[900]), ["a", "b"], questions=5)
+    >>> basis = assumed(PlanConfig(accuracies=[0.7, 0.5], tokens=[900], questions=5))
     >>> basis.p.round(2).tolist()
     [[0.15, 0.55, 0.84, 0.97, 1.0], [0.02, 0.21, 0.5, 0.79, 0.98]]
     >>> basis.accuracies.round(9).tolist(), basis.costs["tokens"].tolist()
     ([0.7, 0.5], [900, 900])
     """
-    mean = np.array(of_models("accuracies", cfg.accuracies, names))[:, None]
+    names = [f"model-{i}" for i, _ in enumerate(cfg.accuracies, 1)]
+    mean = np.array(cfg.accuracies)[:, None]
     inner = np.clip(mean, 1e-6, 1 - 1e-6)
-    places = (np.arange(questions) + 0.5) / questions
+    places = (np.arange(cfg.questions) + 0.5) / cfg.questions
     p = scipy.special.betaincinv(CONCENTRATION * inner, CONCENTRATION * (1 - inner), places)
     found = np.clip(p.mean(axis=-1, keepdims=True), 1e-12, 1 - 1e-12)
     p = np.where(found > mean, p * mean / found, 1 - (1 - p) * (1 - mean) / (1 - found))
     unknown = np.full(len(names), np.nan)
-    return Basis(list(names), p, _costs(cfg, names, unknown, unknown, unknown), "assumed")
+    return Basis(names, p, _costs(cfg, names, unknown, unknown, unknown), "assumed")
 
 
-def measured(folders: Sequence[str], cfg: Assumed, names: Sequence[str] | None, seed: int) -> Basis:
-    """Read models as their graded runs show them: all in the folders, or those named.
+def measured(cfg: PlanConfig) -> Basis:
+    """Read all models of `cfg.folders` as their graded runs show them.
 
     A question's chance is drawn from Beta(s q + correct, s (1 - q) + not correct), where the prior
     that the model's questions share is fitted to them (`scoring.fit_prior`).
 
-    Raises UserError: folders that hold no runs that can be compared, or nothing of a model.
+    Raises UserError: folders that hold no runs that can be compared.
     """
-    whole, cohorts = data.matched(folders)
-    names, matrix = list(whole.names if names is None else names), whole.matrix()
-    graded = [name for name, one in zip(whole.names, matrix, strict=True) if one.count()]
-    if lacks := [name for name in names if name not in graded]:
-        raise UserError(
-            f"{', '.join(lacks)}: no graded attempts; give runs of these models"
-            " (assume.folders=FOLDER) or accuracies (assume=[0.6,0.5])"
-        )
-    codes = matrix[[whole.names.index(name) for name in names]]
+    whole, cohorts = data.matched(cfg.folders)
+    names, codes = list(whole.names), whole.matrix()
     prior = fit_prior(codes)
     right = codes.sum(axis=-1).filled(0)
     wrong = codes.count(axis=-1) - right
     s = prior.concentration[:, None]
     a, b = (s * prior.mean[:, None, i] + n for i, n in ((1, right), (0, wrong)))
-    p = np.random.default_rng(seed).beta(a, b, (SIMULATIONS, *right.shape))
+    p = np.random.default_rng(cfg.seed).beta(a, b, (SIMULATIONS, *right.shape))
     used = {name: [m.usage for c in cohorts for m in c.members if m.name == name] for name in names}
     costs = _costs(cfg, names, *np.array([_each(used[name]) for name in names]).T)
     return Basis(names, p, costs, f"{int(codes.count())} graded attempts")
@@ -114,7 +114,7 @@ def _each(usages: Sequence[outcomes.Usage]) -> tuple[float, float, float]:
 
 
 def _costs(
-    cfg: Assumed, names: Sequence[str], tokens: Floats, hours: Floats, money: Floats
+    cfg: PlanConfig, names: Sequence[str], tokens: Floats, hours: Floats, money: Floats
 ) -> dict[str, Floats]:
     """Return what an attempt costs, where assumptions go before what was measured."""
     if cfg.tokens:
@@ -128,11 +128,8 @@ def _costs(
 
 
 def of_models(key: str, values: Sequence[float], names: Sequence[str]) -> list[float]:
-    """Return a value for each model; one value, but of accuracies, is that of all.
-
-    Raises UserError: another number of values.
-    """
-    if len(values) == 1 and key != "accuracies":
+    """Return a value for each model; one value is that of all. Raises UserError: another number."""
+    if len(values) == 1:
         return [values[0]] * len(names)
     if len(values) != len(names):
         raise UserError(f"{key}={list(values)}: {len(values)} values for {len(names)} models")
@@ -168,7 +165,6 @@ def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
             seed=goal.cfg.seed,
             confidence=goal.cfg.confidence,
             tie=goal.margin,
-            method=goal.cfg.method,  # type: ignore[arg-type]
             looks=goal.looks,
             independent=goal.cfg.independent,  # type: ignore[arg-type]
             cost=cost[:, None],
@@ -209,10 +205,10 @@ def forecast(seen: Course) -> Forecast | None:
     The evidence of each open model is drawn out straight, at its growth over the last half of the
     trials, to the look after it is enough (an interval's width falls with the root of trials). Who
     has no evidence of its own, as the leader, goes on as long as the last of the others. None where
-    nothing is known: before the first look, and of planned looks.
+    nothing is known: before the first look.
     """
     goal = seen.goal
-    if not seen.states or (goal.cfg.method != "anytime" and goal.until.kind != "width"):
+    if not seen.states:
         return None
     state = seen.states[-1]
     open_ = state.known.open & (not ended(state, goal))
@@ -232,3 +228,115 @@ def forecast(seen: Course) -> Forecast | None:
     trials = np.where(open_, np.where(np.isnan(needs), last, ends), state.spent)
     per_trial = seen.tokens[-1] / np.maximum(state.spent, 1)
     return Forecast(trials, round(float((per_trial * (trials - state.spent)).sum())))
+
+
+def plan(cfg: PlanConfig) -> None:
+    """Say what a `settle` could decide within a budget; nothing is written.
+
+    Raises UserError: folders that hold no graded runs, a target that these models cannot have, or
+    a budget of what is not known.
+    """
+    basis = measured(cfg) if cfg.folders else assumed(cfg)
+    goal, budget = plans.goal(cfg, basis.names, cfg.trials), cfg.budget
+    result = expect(basis, goal, budget)
+    table = _table(basis, goal, result)
+    record = _record(basis, goal, budget, result) | {"models": table.rows}
+    record["next_attempts"] = _next_attempts(basis, goal)
+    display.print_json(record)
+    display.show(table)
+    low, high = record["settled_interval"]
+    within = "".join(f" and budget.{key}={value:g}" for key, value in budget.given.items())
+    results.print(
+        f"settled within {goal.trials} trials{within}: {result.settled:.0%} of {len(result.total)}"
+        f" simulations ({low:.0%} to {high:.0%}); decided wrongly: {result.wrong:.1%}"
+    )
+    low, high = record["share_quantiles"]
+    more = "".join(
+        f", {record[unit]:,.2f} of {record[f'fixed_{unit}']:,.2f} {words}"
+        for unit, words in (("gpu_hours", "GPU-hours"), ("money", "in money"))
+        if record[unit]
+    )
+    results.print(
+        f"expected: {spent_line(record)}{more}; {percent(0.9)} of the simulations take {low:.0%} to"
+        f" {high:.0%} of the attempts of {goal.trials} trials for all"
+    )
+    if more := record["next_attempts"]:
+        results.print(f"with {goal.trials} trials for all, {more['sentence']}")
+    for pair in record["pairs"][:_PAIRS]:
+        results.print(f"open in {pair['open']:.0%}: {' and '.join(pair['pair'])}")
+
+
+def _next_attempts(basis: Basis, goal: Goal) -> dict[str, Any] | None:
+    """Weigh more trials against more questions where all trials of the best two are sampled."""
+    chance = basis.p.reshape(-1, *basis.p.shape[-2:])[0]
+    best = np.argsort(-basis.accuracies, kind="stable")[:2]
+    if chance.shape[-1] < 2:
+        return None
+    hits = np.random.default_rng(goal.cfg.seed).binomial(goal.trials, chance[best])
+    first, *others = (Counts(np.stack([goal.trials - of, of], axis=-1)) for of in hits)
+    found = next_attempts(first, others[0] if others else None)
+    return shown.next_attempts(found, [goal.names[i] for i in best])
+
+
+def _table(basis: Basis, goal: Goal, result: Simulated) -> Table:
+    """Tabulate each model, the most accurate first, and the share of simulations that decide it."""
+    kind, shares = goal.until.kind, {}
+    if kind in ("best", "top"):
+        shares["best" if kind == "best" else f"in top {goal.until.k}"] = result.placed
+    if kind == "above":
+        shares = {
+            "above": result.better[:, goal.baseline],
+            "below": result.better[goal.baseline],
+        }
+    columns = {
+        Column("model", "model", align="left"): np.array(goal.names),
+        Column("accuracy", "accuracy", format="{:.3f}"): basis.accuracies,
+    }
+    for title, share in {**shares, "open": result.open}.items():
+        columns[Column(title, title, format="{:.0%}")] = share
+    columns[Column("trials", "trials", format="{:.1f}")] = result.rounds
+    for unit, digits in zip(UNITS, ("{:,.0f}", "{:.3g}", "{:.3g}"), strict=True):
+        if not np.isnan(basis.costs[unit]).all():
+            spent = result.attempts * basis.costs[unit]
+            columns[Column(unit, unit.replace("gpu_", "GPU-"), format=digits)] = spent
+    ranked = np.argsort(-basis.accuracies, kind="stable")
+    notes = [
+        f"accuracies: {basis.source}; open: share of simulations that end undecided",
+        f"looks after {', '.join(map(str, goal.looks))} trials",
+    ]
+    return of_columns(question(goal), {c: of[ranked] for c, of in columns.items()}, notes)
+
+
+def _record(basis: Basis, goal: Goal, budget: BudgetConfig, result: Simulated) -> dict[str, Any]:
+    """Return chances, expected spending against that of all trials, and which pairs stay open."""
+    runs, whole = len(result.total), basis.p.shape[-1] * goal.trials
+    settled = round(result.settled * runs)
+    interval = wilson_ci([[1] * settled + [0] * (runs - settled)])
+    spent: dict[str, float] = {}
+    for unit, each in basis.costs.items():  # 0 where it is not known, as in `spending`
+        spent[unit] = float(np.nan_to_num((each * result.attempts).sum()))
+        spent[f"fixed_{unit}"] = float(np.nan_to_num(each.sum() * whole))
+    each = basis.costs[next(iter(budget.given))] if budget.given else np.ones(len(basis.names))
+    undecided = 1 - result.better - result.better.T - result.tied
+    pairs = [
+        {"pair": [basis.names[b], basis.names[a]], "open": float(undecided[a, b])}
+        for a, b in zip(*np.nonzero(np.tril(undecided > 0.005, -1)), strict=True)
+    ]
+    return {
+        "until": goal.cfg.until,
+        "settled": result.settled,
+        "settled_interval": [float(interval.low), float(interval.high)],
+        "right": result.right,
+        "wrong": result.wrong,
+        "simulations": runs,
+        "attempts": round(float(result.attempts.sum())),
+        "fixed": len(basis.names) * whole,
+        **spent,
+        "share_quantiles": np.quantile(result.total / (each.sum() * whole), [0.05, 0.95]).tolist(),
+        "budget": budget.given,
+        "trials": goal.trials,
+        "looks": goal.looks,
+        "questions": basis.p.shape[-1],
+        "source": basis.source,
+        "pairs": sorted(pairs, key=lambda of: -of["open"]) if goal.until.kind == "order" else [],
+    }

@@ -118,7 +118,7 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
     cfg, folder = plan.goal.cfg, os.path.abspath(plan.folder)
     for k in np.flatnonzero(~chosen):
         trials = int(state.spent[k])
-        how = {key: getattr(cfg, key) for key in ("until", "method", "confidence", "independent")}
+        how = {key: getattr(cfg, key) for key in ("until", "confidence", "independent")}
         how |= {"trials": trials, "folder": folder}
         for run in plan.contenders[k].runs:
             for of_table in run.path.glob("*/"):  # drafts of one that was killed

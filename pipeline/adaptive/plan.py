@@ -24,10 +24,9 @@ from bayes_at_n.pipeline.config.settle import (
 from bayes_at_n.pipeline.store import find, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
-LOOKS = (8, 16, 24, 32, 48, 64, 80)  # of method=looks, in trials, where 80 are the most
 MARK = "made_by_this_user"
 # What is decided, and how surely.
-DECISION = ("until", "confidence", "margin", "method", "independent")
+DECISION = ("until", "confidence", "margin", "independent")
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,8 @@ class Goal:
     @property
     def looks(self) -> list[int]:
         """Trials of a question after which one looks; the last is the most there are."""
-        if self.cfg.method == "looks":
-            looks = sorted({max(1, round(look * self.trials / LOOKS[-1])) for look in LOOKS})
-        else:
-            some = range(self.trials)
-            looks = (
-                [*some[self.block :: self.block]]
-                if self.block
-                else [n * (n + 1) // 2 for n in some[2:]]
-            )
+        some, block = range(self.trials), self.block
+        looks = some[block::block] if block else (n * (n + 1) // 2 for n in some[2:])
         return [*(look for look in looks if look < self.trials), self.trials]
 
 

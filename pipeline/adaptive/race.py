@@ -128,8 +128,6 @@ def _race(goal: Goal, questions: int) -> Any:
         wanted,
         confidence=goal.cfg.confidence,
         tie=goal.margin,
-        method=goal.cfg.method,  # type: ignore[arg-type]
-        looks=tuple(goal.looks),
         independent=goal.cfg.independent,  # type: ignore[arg-type]
     )
 
@@ -164,7 +162,7 @@ def evidence(state: State, goal: Goal) -> Floats:
 
     A model is decided when it reaches `state.known.log_needed`: until=best for "it is not the
     best", top:K for "it is in" or "it is out", above for "it differs from the baseline", and order
-    for the least certain of its pairs. Planned looks (method=looks) decide without e-values.
+    for the least certain of its pairs.
     """
     known, kind, count = state.known, goal.until.kind, len(goal.names)
     if kind == "width":
@@ -172,8 +170,7 @@ def evidence(state: State, goal: Goal) -> Floats:
     own = np.eye(count, dtype=bool)
     pairs = np.where(own, -np.inf, known.log_e)
     if kind == "best":
-        raced = goal.cfg.method == "anytime" and count > 2  # against rivals
-        decisive = known.log_out if raced else pairs[leader(state)]
+        decisive = known.log_out if count > 2 else pairs[leader(state)]  # against rivals
         return np.where(np.arange(count) == leader(state), np.nan, decisive)
     if kind == "top":
         beaten_by, beats = -np.sort(-pairs, axis=0), -np.sort(-pairs, axis=1)
@@ -193,6 +190,4 @@ def progress(state: State, goal: Goal) -> Floats:
     known = state.known
     if goal.until.kind == "width":
         return np.minimum(1.0, goal.until.width / np.maximum(known.high - known.low, 1e-12))
-    if goal.cfg.method != "anytime":
-        return np.full(len(goal.names), np.nan)
     return np.clip(evidence(state, goal) / known.log_needed, 0.0, 1.0)

@@ -32,7 +32,8 @@ def wanted(seen: Course, turns: Ints | None = None) -> Ints:
     if not seen.states:
         return np.where(chosen, trials, 0)
     left = forecast(seen)
-    more = np.zeros(len(chosen), np.int64) if left is None else (left.trials - trials) // 2
+    assert left is not None  # there are looks
+    more = (left.trials - trials) // 2
     spent = seen.states[-1].spent
     if turns is not None:
         more = np.maximum(more, turns - (trials - spent))

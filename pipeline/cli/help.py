@@ -145,7 +145,7 @@ def _comments(kind: Any) -> dict[str, str]:
 def keys(verb: Verb) -> dict[str, Any]:
     """Return the keys of a verb with their defaults.
 
-    >>> keys(VERBS["verify"])["labels.sample"], "model.id" in keys(VERBS["verify"])
+    >>> keys(VERBS["verify"])["labels.file"], "model.id" in keys(VERBS["verify"])
     (None, False)
     """
     from bayes_at_n.pipeline.config.checks import keys as keys_of

@@ -6,7 +6,7 @@ import sys
 
 from bayes_at_n.pipeline.base.console import fail, set_modes
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM, set_environment
+from bayes_at_n.pipeline.base.program import PROGRAM, run_and_exit, set_environment
 from bayes_at_n.pipeline.cli.verbs import VERBS
 
 
@@ -52,3 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         fail("stopped; finished attempts are kept, and no file is half-written")
         return 130
+
+
+def program() -> None:
+    """Run this process's command, and end the process."""
+    run_and_exit(main)

@@ -6,10 +6,11 @@ import signal
 import sys
 
 from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.base.program import run_and_exit
 from bayes_at_n.pipeline.cli.main import main
 
 
-def serve(parent: int, statuses: int) -> None:
+def serve(parent: int, statuses: int) -> int:
     """Run the command of each line of standard input; write its exit status on a line.
 
     `parent`: a process with which this one ends; `statuses`: file descriptor for the statuses.
@@ -26,7 +27,8 @@ def serve(parent: int, statuses: int) -> None:
             sys.stdout.flush()
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             print(status, file=file)
+    return 0
 
 
 if __name__ == "__main__":
-    serve(*map(int, sys.argv[1:]))
+    run_and_exit(lambda: serve(*map(int, sys.argv[1:])))

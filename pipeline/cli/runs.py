@@ -143,17 +143,11 @@ def _is_prepared(run: Run, verb: str) -> bool:
 
 
 def grade(
-    run: Run,
-    file: str | None = None,
-    out: str | None = None,
-    complete: bool = False,
-    review: bool = False,
+    run: Run, file: str | None = None, out: str | None = None, complete: bool = False
 ) -> None:
     """Grade a run, or a file of completions with its settings."""
-    if (file is None) != (out is None) or (file and (complete or review)):
-        raise UserError(
-            "--file IN and --out OUT: use both together, without --complete and --review"
-        )
+    if (file is None) != (out is None) or (file and complete):
+        raise UserError("--file IN and --out OUT: use both together, without --complete")
     from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
@@ -165,7 +159,7 @@ def grade(
         raise UserError(
             f"{run.path}: {pending} attempts are pending, so nothing was graded; {remedy}"
         )
-    stage.grade(run, ask_math_verify=review)
+    stage.grade(run)
 
 
 def status(words: list[str], watch: bool, every: float | None, check: bool) -> None:

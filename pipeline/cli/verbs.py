@@ -51,16 +51,15 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{clean(message)}; see `{self.prog} --help`")
 
 
-_COMMON: dict[str, str | dict[str, Any]] = {  # flags of all verbs; the last six are Hydra's
+_COMMON: dict[str, str | dict[str, Any]] = {  # flags of all verbs; the last five are Hydra's
     "-q --quiet": "print only results, warnings and errors",
     "-v --verbose": "print full tables and a note for every step",
     "--json": "print results as JSON Lines on standard output, all else on standard error",
-    "--cfg -c": {"choices": ["job", "all"], "help": "print the composed configuration and exit"},
+    "--cfg -c": {"choices": ["job"], "help": "print the composed configuration and exit"},
     "--info -i": {
         "choices": ["defaults", "searchpath"],
         "help": "print where the configuration comes from",
     },
-    "--package -p": {"metavar": "KEY", "help": "with --cfg: print only this part"},
     "--resolve": "with --cfg: resolve interpolations",
     "--config-dir -cd": {"metavar": "DIR", "help": "also search this folder for config groups"},
     "--multirun -m": "accepted, but not needed: several values always make several runs",
@@ -78,7 +77,7 @@ def declare(parser: argparse.ArgumentParser, verb: Verb, settings: str = "") -> 
 
 GROUPS = {
     "everyday": "run status compare report",
-    "stages": "prepare generate grade verify categorize score",
+    "stages": "prepare generate grade verify categorize score label",
     "adaptive": "settle plan",
     "records": "import export equivalence",
     "cluster": "submit prefetch catalogue",
@@ -115,13 +114,12 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
     "compare": Verb(
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
-        keys=f"{_MANY} ranking gate budget",
+        keys=f"{_MANY} ranking gate",
         settings="gate:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
-compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open
-compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
+compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
     ),
     "report": Verb(
         "report.build:report",
@@ -154,16 +152,15 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
             "--file": {"metavar": "IN", "help": "grade this JSON Lines file instead of a run"},
             "--out": {"metavar": "OUT", "help": "with --file: write graded lines here"},
             "--complete": "fail if attempts are pending and the budget is not spent",
-            "--review": "also list disagreements with plain math-verify in review.jsonl",
         },
         examples="grade RUN_FOLDER grading.compat=math_verify  # why another score differs",
     ),
     "verify": Verb(
         "verify.stage:verify",
         "judge every attempt with a verifier: calibrated label probabilities",
-        keys="verifier labels dataset.judge",
+        keys="verifier labels.file dataset.judge",
         reads=True,
-        examples="verify RUN_FOLDER labels.sample=60  # a sample for annotators, in labels.jsonl",
+        examples="verify RUN_FOLDER verifier=compassverifier-7b",
     ),
     "categorize": Verb(
         "rubrics.categories:categorize",
@@ -175,10 +172,21 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     "score": Verb(
         "score.stage:score",
         "compute Bayes@N, avg@N, Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
-        keys="scoring prior",
+        keys="scoring prior labels.file",
         flags={"rubrics": "also print a table for each rubric"},
         reads=True,
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
+    ),
+    "label": Verb(
+        "report.label:label",
+        "make a page on which a person labels a sample of attempts, blind to model and judge",
+        keys="labels",
+        composes=True,
+        reads=True,
+        flags={"--open": "open it in the browser"},
+        examples="""\
+label RUN_FOLDER  # 60 random attempts; then: score RUN_FOLDER labels=NAME.jsonl
+label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
     ),
     "prefetch": Verb(
         "prepare.stage:prefetch",
@@ -265,13 +273,12 @@ submit runs/aime25  # whatever is pending there; safe at any time""",
         "sample until it is decided which model is best",
         settings=f"settle:SettleConfig {RUN}",
         composes=True,
-        flags={"--dry-run": "simulate its decisions and cost; write nothing"},
         examples="""\
 settle model=a,b,c dataset=aime25 until=best  # top:K, order, above:M, width:W
 settle replay=runs/aime25 until=top:3  # what these runs would have needed""",
     ),
     "plan": Verb(
-        "adaptive.preview:plan",
+        "adaptive.forecast:plan",
         "simulate what a budget can decide before anything is spent",
         settings="settle:PlanConfig",
         reads=True,

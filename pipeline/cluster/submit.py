@@ -1,7 +1,6 @@
 """submit: queue an array of workers for any number of runs, and the jobs that follow it.
 
     runs/_slurm/20261121T220102-3f9a/     a submission: scripts, submission.json, output
-    runs/aime25/qwen3-30b/_slurm/20261121T220102-3f9a.json      a run's pointer to it
 
 A submission goes to the common parent folder of its runs; with a single run, to its own folder.
 """
@@ -10,22 +9,22 @@ import os
 import secrets
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import atomic, engines
+from bayes_at_n.pipeline.base import engines
 from bayes_at_n.pipeline.base.console import note, plural, results
 from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.cluster import jobs, scripts
-from bayes_at_n.pipeline.cluster.jobs import query
+from bayes_at_n.pipeline.cluster import scripts
 from bayes_at_n.pipeline.cluster.scripts import Submission
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.config.folder import dump, load_folder
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.prepare import estimate, questions_table, stage
@@ -78,7 +77,6 @@ def queue(
         more = "another until= continues" if race else "sampling.trials=N adds trials"
         note(f"nothing to submit: {plural(len(runs), 'run')} complete ({more})")
         return
-    _note_earlier_jobs(runs)
     if dry_run:
         _show_scripts(submission)
         for line in estimate.summary(estimates, hardware):
@@ -147,6 +145,29 @@ def place_engines(cfg: RunConfig, fixed: bool) -> None:
         )
 
 
+def query(*command: str, timeout_s: float = 60) -> str:
+    """Run a client command of Slurm with a time limit; return its standard output.
+
+    Raises UserError: it is not installed, failed or did not answer; with its message.
+    """
+    # Variables of the job that this process may run in are not meant for a new one.
+    outside = {k: v for k, v in os.environ.items() if k[:6] != "SLURM_" or k == "SLURM_CONF"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, env=outside, check=False
+        )
+    except FileNotFoundError:
+        remedy = "submit on a node with Slurm's clients (a login node), or use --dry-run"
+        raise UserError(f"{command[0]}: no such command; {remedy}") from None
+    except subprocess.TimeoutExpired:
+        remedy = "is Slurm's controller up? (scontrol ping)"
+        raise UserError(f"{command[0]} did not answer within {timeout_s:.0f} s; {remedy}") from None
+    if done.returncode:
+        reason = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise UserError(f"{command[0]} failed: {reason[:400]}")
+    return done.stdout
+
+
 def _check(runs: list[Run]) -> None:
     """Raise UserError if runs cannot be in one submission."""
     for key in ("cluster", "stages"):
@@ -164,7 +185,7 @@ def _planned(runs: list[Run], race: Path | None = None, open_: int = 0) -> Submi
     unscored = [run for run in runs if run in pending or not _scored(run)]
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     root = Path(os.path.commonpath([scripts.absolute(run) for run in runs]))
-    folder = root / jobs.FOLDER / f"{stamp}-{secrets.token_hex(2)}"
+    folder = root / "_slurm" / f"{stamp}-{secrets.token_hex(2)}"
     return Submission(runs, pending, unscored, root / "_report", folder, race)
 
 
@@ -181,14 +202,6 @@ def _scored(run: Run) -> bool:
     scores = runfolder.read_json(run.path / "scores.json")
     by = scores.get("judge", {}).get("by")
     return scores.get("attempts") == len(run.keys) and by == graded.judge_settings(run)
-
-
-def _note_earlier_jobs(runs: list[Run]) -> None:
-    """Print which jobs of earlier submissions still exist; they do no harm."""
-    for path, queued in jobs.jobs_of([scripts.absolute(run) for run in runs]).items():
-        ids = sorted({job.id.partition("_")[0] or job.state for job in queued})
-        if ids:
-            note(f"{path}: jobs {', '.join(ids)} still exist; all workers share the work")
 
 
 def _show_scripts(submission: Submission) -> None:
@@ -227,10 +240,7 @@ def _submit(submission: Submission, settings: list[str]) -> None:
     submission.folder.mkdir(parents=True)
     for kind in submission.kinds:
         (submission.folder / f"{kind}.sbatch").write_text(scripts.render(submission, kind))
-    try:
-        _queue(submission, record)
-    finally:
-        _point(submission, record)
+    _queue(submission, record)
     _show_jobs(submission, record)
 
 
@@ -253,23 +263,6 @@ def _queue(submission: Submission, record: dict[str, Any]) -> None:
             runfolder.write_json(submission.folder / "submission.json", record)
 
 
-def _point(submission: Submission, record: dict[str, Any]) -> None:
-    """Write a pointer to the submission, with the ids of its jobs, to each run's folder."""
-    by_run: dict[Path, dict[str, Any]] = {run.path: {} for run in submission.runs}
-    for kind, job in record["jobs"].items():
-        groups = submission.groups(kind)
-        for number, group in enumerate(groups):
-            tasks = [*range(number, job["tasks"], len(groups))] or None  # None: no array
-            for run in group:
-                by_run[run.path][kind] = {"id": job["id"], "tasks": tasks}
-    for run in submission.runs:
-        folder, name = run.path / jobs.FOLDER, submission.folder.name
-        folder.mkdir(exist_ok=True)
-        pointer = {"folder": str(submission.folder), "jobs": by_run[run.path]}
-        runfolder.write_json(folder / f"{name}.json", pointer)
-        atomic.write_text(folder / f"{name}.yaml", dump(run.cfg))
-
-
 def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
     heads = [*columns(align="left", job="job", id="id"), *columns(runs="runs", tasks="tasks")]
     rows = [
@@ -280,4 +273,4 @@ def _show_jobs(submission: Submission, record: dict[str, Any]) -> None:
     show(Table(f"submitted: {plural(len(submission.runs), 'run')}", heads, rows))
     note(f"scripts and output: {submission.folder}")
     note(f"report, at the end: {submission.out / 'index.html'}")
-    note(f"progress: {PROGRAM} status RUN_FOLDER, or squeue --me")
+    note(f"progress: {PROGRAM} status RUN_FOLDER; jobs: squeue --me")

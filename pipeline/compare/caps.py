@@ -1,6 +1,5 @@
-"""Many models under smaller limits of tokens: their curves, and where their order changes."""
+"""Scores of many models under smaller limits of tokens."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,21 +16,10 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score import caps as of_run
 from bayes_at_n.pipeline.store.outcomes import Lengths
-from bayes_at_n.scoring.numerics.inputs import Floats
-
-_SWAPS = (
-    Column("ahead_below", "ahead below", align="left"),
-    Column("ahead_above", "ahead above", align="left"),
-    Column("from", "from", format="{:,}"),
-    Column("to", "to", format="{:,}"),
-    Column("z_from", "z there", format="{:.2f}", short="z"),
-    Column("z_to", "z at the end", format="{:.2f}", short="z then"),
-    Column("told_apart", "told apart"),
-)
 
 
 def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """Tabulate `caps`, a row for each limit and model, and of several models `swaps`.
+    """Tabulate `caps`, a row for each limit and model.
 
     Nothing without runs. Models with attempts that lack token counts are left out and named.
     """
@@ -52,7 +40,7 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         return {}
     requested, runs = cfg.scoring.caps or [AUTO], {m.name: m.run for m in cohort.members}
     caps = sorted({n for name in known for n in of_run.chosen(runs[name], requested, known[name])})
-    rows, z = _rows(cohort, known, caps, cfg)
+    rows = _rows(cohort, known, caps, cfg)
     s = cfg.scoring
     notes = [
         *of_run.what(s),
@@ -64,24 +52,20 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     cap, *others = (replace(c, wide=c.key == "sigma") for c in of_run.COLUMNS)
     ranks = [Column("ranks", "rank"), Column("rank", "rank by avg", wide=True)]
     columns = [cap, Column("model", "model", align="left"), *ranks, *others]
-    made = {"caps": Table(title("scores by max_tokens", cohort), columns, rows, notes)}
-    if len(known) > 1:
-        made["swaps"] = _swaps(cohort, [*known], caps, z, cfg)
-    return made
+    return {"caps": Table(title("scores by max_tokens", cohort), columns, rows, notes)}
 
 
 def _rows(
     cohort: Cohort, known: Mapping[str, Lengths], caps: Sequence[int], cfg: AnalysisConfig
-) -> tuple[list[dict[str, Any]], Floats]:
-    """Make the rows of all limits, best first, and z of all pairs by limit, NaN where unknown."""
+) -> list[dict[str, Any]]:
+    """Make the rows of all limits, best first."""
     s = cfg.scoring
     of_models = [
         of_run.points(cohort.outcomes[cohort.names.index(name)], lengths, caps, s)
         for name, lengths in known.items()
     ]
-    z = np.full((len(caps), len(known), len(known)), np.nan)
     rows: list[dict[str, Any]] = []
-    for i, points in enumerate(zip(*of_models, strict=True)):
+    for points in zip(*of_models, strict=True):
         blank = {"ranks": None, "rank": None}
         of_cap = [{"model": m, **blank, **row} for m, row in zip(known, points, strict=True)]
         if scored := [k for k, row in enumerate(of_cap) if "score" in row]:
@@ -90,44 +74,5 @@ def _rows(
             plain = scoring.ranks(avg, s.method).tolist()  # type: ignore[arg-type]
             for k, may, rank in zip(scored, ranges(avg, sigma, s.confidence), plain, strict=True):
                 of_cap[k] |= {"ranks": may, "rank": rank}
-            z[i][np.ix_(scored, scored)] = scoring.pairwise_z(avg, sigma)
         rows += sorted(of_cap, key=lambda row: -row.get("avg", -1.0))
-    return rows, z
-
-
-def _swaps(
-    cohort: Cohort, names: Sequence[str], caps: Sequence[int], z: Floats, cfg: AnalysisConfig
-) -> Table:
-    """Tabulate each pair of models whose order changes with the limit: where, and how surely."""
-    rows, limit = [], scoring.pairs_quantile(len(names), cfg.scoring.confidence)
-    for a, b in itertools.combinations(range(len(names)), 2):
-        if (ends_of := swap(z[:, a, b], limit)) is None:
-            continue
-        i, j, separated = ends_of
-        below, above = (names[a], names[b]) if z[i, a, b] > 0 else (names[b], names[a])
-        ends = {"from": caps[i], "to": caps[j], "z_from": z[i, a, b], "z_to": z[j, a, b]}
-        ends |= {key: abs(float(ends[key])) for key in ("z_from", "z_to")}
-        rows.append({"ahead_below": below, "ahead_above": above, **ends, "told_apart": separated})
-    rows.sort(key=lambda row: (not row["told_apart"], -min(row["z_from"], row["z_to"])))
-    notes = [
-        "the order of the two models differs between these max_tokens; told apart: z is at least"
-        f" {limit:.2f} at both, for all pairs at once; otherwise the change may be chance",
-    ]
-    return Table(title("pairs whose order depends on max_tokens", cohort), _SWAPS, rows, notes)
-
-
-def swap(z: Floats, threshold: float) -> tuple[int, int, bool] | None:
-    """Find the two limits between which the order of two models changes last; None: it does not.
-
-    `z` of shape (C,) is above 0 where the first is ahead, NaN where not known. A change with |z| at
-    or above the threshold on both sides counts before any other, and gives True.
-
-    >>> swap(np.array([-3.0, -1.0, 0.5, 2.5]), 1.645), swap(np.array([0.0, -1.0, 0.5]), 1.645)
-    ((0, 3, True), (1, 2, False))
-    """
-    for least in (threshold, 0.0):
-        at = np.flatnonzero((np.abs(z) >= least) & (z != 0))
-        turns = np.flatnonzero(np.diff(np.sign(z[at])))
-        if turns.size:
-            return int(at[turns[-1]]), int(at[turns[-1] + 1]), least > 0
-    return None
+    return rows

@@ -100,13 +100,13 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
         models, questions, _ = codes.shape
         rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * (models <= RACED)
         shape = 1, models, questions
-        race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100, None)
+        race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100)
         log_e, needed = np.zeros((models, models)), float(np.log(race.needed.better))
         for trial in range(rounds.max()):
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
             log_e = np.maximum(log_e, wealth.log_wealth(race.pairs[0], race.weights))
-        coupled = joined([of.name for of in cohort.runs() if seeds_couple(of.run)], 3)
+        coupled = joined([*dict.fromkeys(r.name for r in cohort.runs() if seeds_couple(r.run))], 3)
         why = dependent(scoring.shared_luck(cohort.matrix()), coupled) if models <= RACED else None
         sure = race.better[0] & (why is None), race.tied[0] & (why is None)
         cohort.scored[key] = Claims(log_e, needed, *sure, why)

@@ -21,9 +21,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.score import prior, shown, votes
-from bayes_at_n.pipeline.score.prior import Prior
+from bayes_at_n.pipeline.score import shown, votes
 from bayes_at_n.pipeline.store import find, outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
@@ -39,7 +37,6 @@ class Member:
     run: Run
     question_ids: list[str]  # M, the cohort's questions as this run calls them
     decided: str = ""  # who decided the run's outcomes, where a verifier does
-    marks: dict[str, str] = field(default_factory=dict)  # `question_ids` by `Outcomes.positions`
 
     @cached_property
     def usage(self) -> outcomes.Usage:
@@ -170,7 +167,11 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     """
     names = [name for name in cohorts[0].names if all(name in c.names for c in cohorts)]
     if not names:
-        raise UserError("pooled: no model has runs on all of these datasets")
+        of = ",".join(cohort.dataset for cohort in cohorts)
+        raise UserError(
+            f"pooled: no model has runs on all of these datasets; `run model=MODEL dataset={of}`"
+            " adds what is missing"
+        )
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
     rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
 
@@ -201,20 +202,6 @@ def by_line(lines: Mapping[str, Iterable[str]]) -> list[str]:
         for line in of_dataset:
             datasets.setdefault(line, []).append(name)
     return [f"{', '.join(names)}: {line}" for line, names in datasets.items()]
-
-
-def priors(cohort: Cohort, cfg: PriorConfig) -> list[Prior]:
-    """Load the prior of each member, (L,); none without `prior=RUN`, or without run folders.
-
-    Raises UserError: as `pipeline.score.prior.load`, naming the model.
-    """
-    loaded = []
-    for member in cohort.members if cfg.run is not None else []:
-        try:
-            loaded.append(prior.load(cfg, member.run, member.marks))
-        except UserError as error:
-            raise UserError(f"{member.name}: {error}") from error
-    return loaded
 
 
 def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
@@ -292,8 +279,7 @@ def of_runs(
             leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
             continue
         ids = [of_run.question_ids[row] for row in rows]
-        marks = dict(zip(by_mark, ids, strict=True))
-        members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run), marks))
+        members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run)))
         codes.append(of_run.codes[rows])
         cut.append(of_run.truncated[rows])
     if not members:
@@ -316,7 +302,7 @@ def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
         rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
         arrays[name] = np.ma.masked_equal(rows, PENDING)  # type: ignore[no-untyped-call]
     lacking = {name: why for of in parts for name, why in of.lacking.items()}
-    return votes.Evidence(arrays, lacking, [texts for of in parts for texts in of.texts])
+    return votes.Evidence(arrays, lacking)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

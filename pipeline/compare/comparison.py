@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bayes_at_n.pipeline.base.console import mode, note, paragraph, percent, warn
+from bayes_at_n.pipeline.base.console import mode, note, paragraph, percent, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import (
@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import by_category, votes
+from bayes_at_n.pipeline.score import by_category, people
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.shown import stopped_lines
 from bayes_at_n.pipeline.store import files
@@ -76,8 +76,9 @@ def compare(cfg: AnalysisConfig) -> None:
     files.publish(out, links)
     display.print_json(record)
     note(
-        f"saved {len(tables)} tables and {len(figures)} figures in {written[-1].parent} (-v prints"
-        f" them in full); to browse every attempt: {PROGRAM} report with the same settings"
+        f"saved {len(tables)} tables and {plural(len(figures), 'figure')} in {written[-1].parent}"
+        " (-v prints them in full); to browse every attempt:"
+        f" {PROGRAM} report with the same settings"
     )
 
 
@@ -85,11 +86,9 @@ def _show(tables: dict[str, Table], record: dict[str, Any], cfg: AnalysisConfig)
     """Print tables, in full with -v, and sentences."""
     several = len(record["datasets"]) > 1
     if mode("verbose"):
-        display.show(
-            *(table for stem, table in tables.items() if not stem.endswith(("doubts", "pairs")))
-        )
+        display.show(*(table for stem, table in tables.items() if not stem.endswith("pairs")))
     else:
-        requested = ("ranking_methods", "caps")  # by a setting of their own
+        requested = ("ranking_methods", "caps", "people")  # by a setting of their own
         chosen = [t for stem, t in tables.items() if stem.rpartition("/")[2] in requested]
         if "categories" in tables:
             chosen.append(by_category.cut(tables["categories"]))
@@ -130,7 +129,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
 def figures_of(
     cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
 ) -> dict[str, "Figure"]:
-    """Draw the leaderboard as a forest plot, models by questions as a heat map, curves by cap."""
+    """Draw the leaderboard as a forest plot, and curves by cap."""
     from bayes_at_n.pipeline.plots import caps as curves  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots import leaderboard as plots
 
@@ -145,15 +144,7 @@ def figures_of(
     best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
     title = f"{metric} on {cohort.dataset}, {size}{best}"
     axis = f"{metric} (share of trials correct), {percent(cfg.scoring.confidence)} interval"
-    drawn_rows = [i for i, name in enumerate(cohort.names) if name in names]
-    success = cohort.matrix()[drawn_rows].mean(axis=2)
-    heading = f"correct attempts on {cohort.dataset}{best}"
-    drawn = {
-        "forest": plots.forest(names, value, low, high, ranks, title, axis),
-        "questions": plots.heat_map(
-            [cohort.names[i] for i in drawn_rows], cohort.question_ids, success, heading
-        ),
-    }
+    drawn = {"forest": plots.forest(names, value, low, high, ranks, title, axis)}
     if "caps" in tables:
         drawn["caps"] = curves.by_cap(tables["caps"].rows, f"token limits on {cohort.dataset}")
     return drawn
@@ -169,27 +160,21 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     if (chosen := leaderboard.metrics(board, cfg)) is not None:
         tables["metrics"] = chosen
     tables["attempts"] = leaderboard.attempts(board)
-    if any(m.votes for m in leaderboard.others(cfg)) and (swings := swings_of(cohort)) is not None:
-        tables["votes"] = swings
     if len(cohort.names) > 1:
         tables["neighbors"] = pairwise.neighbors(cohort, cfg)
         if (of_all := pairwise.pairs(cohort, cfg)) is not None:
             tables["pairs"] = of_all
-        if cfg.ranking.methods or cfg.ranking.replicates:
+        if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
+    of_runs = {member.name: member.run for member in cohort.members}
+    if (corrected := people.of_runs(of_runs, cfg.scoring.confidence)) is not None:
+        tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
-
-
-def swings_of(cohort: Cohort) -> Table | None:
-    """List the questions that votes win or lose; None where no run has its answers' texts."""
-    return votes.swings(cohort.question_ids, dict(zip(cohort.names, cohort.votes, strict=True)))
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     tables = tables_of(cohort, cfg)
-    if (to_review := pairwise.to_review(cohort, cfg)) is not None:
-        tables["doubts"] = to_review
     if any((member.run.path / "categories").is_dir() for member in cohort.members):
         try:
             tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)

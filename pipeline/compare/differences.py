@@ -85,9 +85,8 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     if cut:
         unlike.append(f"attempts truncated below the present max_tokens: {joined(cut, 3)}")
     unknown = [name for name, run in runs.items() if sampling_known(run) is False]
-    if unknown:
-        of = ", ".join(unknown) if len(unknown) < len(runs) else "all"
-        unlike.append(f"sampling settings of {of} are unknown")
+    if len(unknown) < len(runs):  # of none is nothing to compare
+        unlike += [f"sampling settings of {name} are unknown" for name in unknown]
     settings = {name: protocol(run) | _grading(run) for name, run in runs.items()}
     imported = [name for name in runs if "grading.imported" in settings[name]]
     if len({of_run.get("grading.imported") for of_run in settings.values()}) > 1:

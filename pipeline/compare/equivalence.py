@@ -33,7 +33,7 @@ _NAMED = ("model", "dtype", "variables")
 
 
 def run(cfg: EquivalenceConfig) -> None:
-    """Compare two runs: print tables and the conclusion, save them with a picture.
+    """Compare two runs: print tables and the conclusion, and save them.
 
     Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
     the folder may not be written.
@@ -46,7 +46,6 @@ def run(cfg: EquivalenceConfig) -> None:
     tables = {
         "scores": of_scores(both, decided, unit),
         "tokens": of_tokens(both, replayed),
-        "questions": of_questions(both),
     }
     unlike, words = both.cohort.differences + _engines(both), sentence(both, decided, cfg, unit)
     display.show(tables["scores"], tables["tokens"])
@@ -74,12 +73,8 @@ def run(cfg: EquivalenceConfig) -> None:
     display.print_json(record)
     name = "-".join(map(files.file_stem, both.cohort.names))
     folder = Path(cfg.out or first.run.path.parent / "_equivalence" / name).expanduser()
-    figures = {"equivalence": _figure(both, decided, replayed, cfg.margin)}
-    written = files.write(folder, "equivalence", record, tables, figures)
-    note(
-        f"saved {written[-1]}, {', '.join(tables)} as .csv, .json, .tex, .md, and the picture as"
-        " .png, .pdf"
-    )
+    written = files.write(folder, "equivalence", record, tables, {})
+    note(f"saved {written[-1]}, {', '.join(tables)} as .csv, .json, .tex, .md")
 
 
 def decide(both: Pair, margin: float) -> tuple[Equivalence, str]:
@@ -224,20 +219,6 @@ def _replay_notes(both: Pair, replayed: Replay) -> list[str]:
     return notes
 
 
-def of_questions(both: Pair) -> Table:
-    """Tabulate each question's accuracy in both runs."""
-    a, b = both.correct()
-    first, second = both.cohort.names
-    cells = {
-        Column("question", "question", align="left"): both.cohort.question_ids,
-        Column("a", first, None, "{:.3f}"): a.mean(axis=1),
-        Column("b", second, None, "{:.3f}"): b.mean(axis=1),
-        Column("difference", "difference", None, "{:+.3f}"): (a - b).mean(axis=1),
-        Column("unlike", "trials that differ"): (a != b).sum(axis=1),
-    }
-    return display.of_columns("accuracy by question", cells)
-
-
 def _engines(both: Pair) -> list[str]:
     """List what is not alike in the models of both and in the engines that they first had."""
     members, lines, made = both.cohort.members, list[str](), dict[str, dict[str, Any]]()
@@ -251,14 +232,3 @@ def _engines(both: Pair) -> list[str]:
     for key in sorted(set.intersection(*map(set, made.values()))):  # of one kind of engine: all
         lines += differences.unequal(key, {name: of[key] for name, of in made.items()})
     return lines
-
-
-def _figure(both: Pair, e: Equivalence, replayed: Replay | None, margin: float) -> Any:
-    from bayes_at_n.pipeline.plots import equivalence as plots  # matplotlib takes half a second
-
-    a, b = both.correct().mean(axis=2)
-    gaps = None if replayed is None else replayed.logprobs_a - replayed.logprobs_b
-    inner, outer = (100 * e.lo, 100 * e.hi), (100 * e.outer_lo, 100 * e.outer_hi)
-    title = "{}: {} (A) and {} (B)".format(e.conclusion, *both.cohort.names)
-    numbers = 100 * e.difference, inner, outer, margin
-    return plots.equivalence(both.cohort.names, *numbers, (a, b), gaps, title)

@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import percent, plural, warn
+from bayes_at_n.pipeline.base.console import percent, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.claims import together
-from bayes_at_n.pipeline.compare.cohort import Cohort, priors
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
 from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.prior import drifted
 from bayes_at_n.pipeline.score.shown import correlation_warning, sample_size, stopped_lines
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
@@ -109,7 +108,6 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
         Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): over,
         **inflation_columns(scored.inflation),
-        **_with_prior(cohort, cfg),
         **_others(cohort, cfg),
         **_answers(cohort),
         **_usage(cohort),
@@ -244,26 +242,6 @@ def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
             key, spread, group = f"{metric.key}{end}", f"{metric.key}_sigma", metric.title()
             columns[Column(key, head, sigma=spread, group=group, wide=True)] = part
     return columns
-
-
-def _with_prior(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
-    """Score by Bayes@N with the models' priors, and rank by it; nothing without `prior=RUN`."""
-    if not (earlier := priors(cohort, cfg.prior)):
-        return {}
-    R0 = scoring.Counts(np.stack([one.outcomes().values for one in earlier]))
-    level, method = cfg.scoring.confidence, cfg.scoring.method
-    summary = scoring.bayes_ci(cohort.matrix(), R0=R0, confidence=level, bounds=(0.0, 1.0))
-    for one, matrix in zip(earlier, cohort.matrix(), strict=True):
-        if line := drifted(one, matrix, level, len(earlier)):
-            warn(line)
-    heads = {"mu": "μ {}prior", "sigma": "σ {}prior", "low": "prior low", "high": "prior high"}
-    columns: Columns = {}
-    for (key, head), part in zip(heads.items(), summary, strict=True):
-        whole, short = head.format("with "), head.format("")
-        column = Column(f"prior_{key}", whole, sigma="prior_sigma", short=short, wide=key != "mu")
-        columns[column] = part
-    rank = Column("prior_rank", "rank with prior", short="rank prior")
-    return columns | {rank: scoring.ranks(summary.value, method=method)}  # type: ignore[arg-type]
 
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:

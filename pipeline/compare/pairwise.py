@@ -4,17 +4,14 @@ All of it is made from avg@N and the paper's sigma, as the ranks of
 :mod:`pipeline.compare.leaderboard` are.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural
 from bayes_at_n.pipeline.compare.claims import claims, together
-from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import (
     Columns,
     finished,
@@ -25,14 +22,9 @@ from bayes_at_n.pipeline.compare.leaderboard import (
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
 from bayes_at_n.pipeline.score.shown import correlation_warning
-from bayes_at_n.pipeline.store import rowkeys
-from bayes_at_n.pipeline.store.graded import read_verdicts
-from bayes_at_n.pipeline.store.outcomes import CORRECT, OUTCOMES, PENDING, Codes
-from bayes_at_n.scoring.numerics.inputs import Floats
 
 Positions = npt.NDArray[np.intp]
 _TABLED = 32  # models, up to which all pairs are a table
-_MOST_ATTEMPTS = 50
 
 
 def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
@@ -129,64 +121,3 @@ def _of_pairs(
         *([f"nothing is settled: {proven.dependent}"] if proven.dependent else []),
     ]
     return columns, notes
-
-
-def to_review(cohort: Cohort, cfg: AnalysisConfig) -> Table | None:
-    """Tabulate the attempts whose outcome, if it is wrong, would change the order of models most.
-
-    An attempt of model l at a question with N trials moves avg by 1/(M N), and so the probability
-    that l is on the right side of each neighbor in rank by phi(z)/sigma of that. What counts is
-    this times the verifier's probability that the grader is wrong. None without verdicts, or with
-    one model. Raises UserError: as `leaderboard.scores`.
-    """
-    error = np.zeros(cohort.outcomes.shape)
-    for i, member in enumerate(cohort.members if len(cohort.names) > 1 else []):
-        error[i] = _error(member, cohort.outcomes[i])
-    graded = cohort.outcomes != PENDING
-    trials = np.maximum(graded.sum(axis=2, keepdims=True), 1)
-    slopes: Any = _slopes(cohort, cfg)
-    change = error * graded * slopes[:, None, None] / (trials * cohort.outcomes.shape[1])
-    most = np.argsort(-change, axis=None, kind="stable")[:_MOST_ATTEMPTS]
-    most = most[change.ravel()[most] > 0]
-    if not most.size:
-        return None
-    models, questions, numbers = np.unravel_index(most, change.shape)
-    pairs = zip(models.tolist(), questions.tolist(), strict=True)
-    ids = [cohort.members[model].question_ids[question] for model, question in pairs]
-    columns: Columns = {
-        Column("model", "model", align="left"): [cohort.members[i].name for i in models],
-        Column("question_id", "question", align="left"): ids,
-        Column("trial", "trial"): numbers,
-        Column("outcome", "outcome", align="left"): (
-            np.array(OUTCOMES)[cohort.outcomes.ravel()[most]]
-        ),
-        Column("doubt", "P(it is wrong)", format=CHANCE): error.ravel()[most],
-        Column("change", "change of P(order)", format="{:.5f}"): change.ravel()[most],
-    }
-    notes = [
-        "P(it is wrong): by the verifier; change of P(order): expected change, by that attempt, of"
-        " the probabilities of the model's order relative to its neighbors",
-        "chosen by the verifier, so labels of these attempts do not represent all attempts",
-    ]
-    return of_columns(title("attempts to review first", cohort), columns, notes)
-
-
-def _error(member: Member, codes: Codes) -> Floats:
-    """Read the verifier's probability that each outcome (M, N) is wrong; 0 without a verdict."""
-    table = read_verdicts(member.run, ["a"], "warn").table
-    ids = pa.array(member.question_ids, pa.string())
-    values = table["a"].to_numpy().astype(np.float64)
-    right = rowkeys.placed(table, ids, values, codes.shape, np.nan)
-    wrong = np.where(codes == CORRECT, 1 - right, right)
-    return np.asarray(np.nan_to_num(np.clip(wrong, 0, 1)))
-
-
-def _slopes(cohort: Cohort, cfg: AnalysisConfig) -> Floats:
-    """Return how fast each model's order to its neighbors in rank changes with its avg: (L,)."""
-    scored = scores(cohort, cfg)
-    avg, sigma = scored.avg.value[scored.order], scored.avg.sigma[scored.order]
-    spread = np.maximum(np.hypot(sigma[1:], sigma[:-1]), 1e-12)
-    steep = np.exp(-(((avg[:-1] - avg[1:]) / spread) ** 2) / 2) / spread / np.sqrt(2 * np.pi)
-    slopes = np.zeros(len(avg))
-    slopes[scored.order] = np.append(steep, 0) + np.append(0, steep)
-    return slopes

@@ -1,18 +1,17 @@
-"""Rankings by methods of scorio, beside our own and with a bootstrap: see `config/analysis.py`."""
+"""Rankings by methods of scorio, beside our own: see `config/analysis.py`."""
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.children import in_fork
-from bayes_at_n.pipeline.base.console import Meter, duration, joined, percent, plural
+from bayes_at_n.pipeline.base.console import Meter, joined, plural
 from bayes_at_n.pipeline.base.environment import version
-from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.compare.cohort import Bits, Cohort, complete
 from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
@@ -81,89 +80,46 @@ def replicates(tensor: Bits, count: int, seed: int = SEED) -> Iterator[Bits]:
             yield tensor[:, :, columns]
 
 
-def bootstrap(name: str, tensor: Bits, count: int, seconds: float, meter: Meter) -> tuple[Any, str]:
-    """Score the outcomes, then replicates; also return what prevented some of them, or all."""
-    made, failed = list[Floats](), list[str]()
-    fitted = fits(name, lambda: chain([tensor], replicates(tensor, count)), seconds)
-    try:
-        for number, (values, took) in enumerate(fitted):
-            failed.append(values) if isinstance(values, str) else made.append(values)
-            if not made:
-                return [], f"no ranks: {values}"
-            if number == 1 and took * count > seconds:  # the first fit also pays for imports
-                more = f"{duration(took * count)}; ranking.seconds={2 * took * count:.0f} allows it"
-                return made[:1], f"too slow for {count:,} replicates: about {more}"
-            meter.advance(1, lambda: name)
-    except (TimeoutError, ChildProcessError) as error:
-        lacks = f"no intervals, {len(made) - 1} of {count} replicates" if made else "no ranks"
-        more = f"time grows as {METHODS[name].grows}; ranking.seconds={10 * seconds:g} allows more"
-        return made[:1], f"{lacks}: {error}; {more}"
-    return made, f"{len(failed)} of {count} replicates have no ranks: {failed[0]}" if failed else ""
-
-
 def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
-    """Rank by each method of `cfg.ranking`, beside the leaderboard.
+    """Rank by each method of `cfg.ranking`, beside the leaderboard; a method that fails is a note.
 
-    Raises UserError: no method is named; no trial is complete for all questions and models.
+    Raises UserError: no trial is complete for all questions and models.
     """
-    if not cfg.ranking.methods:
-        raise UserError("ranking.replicates: needs methods, such as ranking=bradley_terry,rasch")
-    head, level = "avg@N", percent(cfg.scoring.confidence)
-    names, (tensor, gaps) = cfg.ranking.chosen(), complete(cohort, least=1)
-    count = (cfg.ranking.replicates or 0) * (tensor.shape[2] > 1)
-    seconds = cfg.ranking.seconds or SECONDS
-    ours = tables["leaderboard"].rows
+    names, (tensor, notes) = cfg.ranking.chosen(), complete(cohort, least=1)
+    seconds, ours = cfg.ranking.seconds or SECONDS, tables["leaderboard"].rows
     models, plain = [row["model"] for row in ours], [row["rank"] for row in ours]
-    own = {"rank": "rank", "from": "rank_low", "to": "rank_high", "first": "best"}
-    rows = [_row(head, models, {key: [row[its] for row in ours] for key, its in own.items()})]
-    order, lacks = [*map(cohort.names.index, models)], []
-    with Meter("rankings", len(names) * (1 + count)) as meter:
-        for number, name in enumerate(names, 1):
-            made, lacking = bootstrap(name, tensor, count, seconds, meter)
-            meter.reach(number * (1 + count))
-            lacks += [f"{name}: {lacking}"] * bool(lacking)
-            if made:
-                values = _values(np.stack(made)[:, order], cfg)
-                tau = np.ma.filled(scoring.kendall_tau_b(values["rank"], plain), np.nan)
-                rows.append(_row(name, models, values) | {"tau_b": float(tau)})
-    notes = [
-        f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by {head}",
-        f"rank (from–to) first: {head}: {level} for all models at once, and P(best)",
+    rows: list[dict[str, Any]] = [
+        {"method": "avg@N"}
+        | {f"{row['model']}_rank": row["rank"] for row in ours}
+        | {f"{row['model']}_score": row["avg"] for row in ours}
     ]
-    if count:
-        notes[-1] += f"; others: central {level} and share of {count:,} bootstrap replicates"
-    elif cfg.ranking.replicates:
-        gaps += ["no intervals: one trial cannot be resampled"]
+    with Meter("rankings", len(names)) as meter:
+        for name in names:
+            try:
+                [(found, _)] = fits(name, lambda: [tensor], seconds)
+            except (TimeoutError, ChildProcessError) as error:
+                grows = f"time grows as {METHODS[name].grows}"
+                found = f"{error}; {grows}; ranking.seconds={10 * seconds:g} allows more"
+            meter.advance(1)
+            if isinstance(found, str):
+                notes.append(f"{name}: no ranks: {found}")
+                continue
+            found = found[[*map(cohort.names.index, models)]]
+            ranks = scoring.ranks(found, cfg.scoring.method)  # type: ignore[arg-type]
+            tau = np.ma.filled(scoring.kendall_tau_b(ranks, plain), np.nan)
+            cells = zip(models, ranks.tolist(), found.tolist(), strict=True)
+            row: dict[str, Any] = {"method": name, "tau_b": float(tau)}
+            for model, rank, score in cells:
+                row |= {f"{model}_rank": rank, f"{model}_score": score}
+            rows.append(row)
     same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].mixed_only]
     if same.any() and those:
         alike = plural(int(same.sum()), "question")
-        gaps += [f"left out for {joined(those)}: {alike} with only correct or only wrong attempts"]
+        notes.append(
+            f"left out for {joined(those)}: {alike} with only correct or only wrong attempts"
+        )
     columns = [Column("method", "method", align="left"), Column("tau_b", "τ_b", format="{:.3f}")]
-    columns += [Column(f"{model}_shown", model) for model in models]
-    narrow = {column.key for column in columns}
-    wide = [key for key in dict.fromkeys(chain(*rows)) if key not in narrow]
-    columns += [Column(key, key, wide=True) for key in wide]
-    return Table(title("rankings by method", cohort), columns, rows, [*notes, *gaps, *lacks])
-
-
-def _row(name: str, models: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a method's row: the values of each model, and these as text."""
-    row: dict[str, Any] = {"method": name}
-    for model, *of in zip(models, *values.values(), strict=True):
-        its = dict(zip(values, of, strict=True))
-        more = f" ({its['from']}–{its['to']}) {its['first']:.2f}" if "to" in its else ""
-        row |= {f"{model}_{key}": value for key, value in its.items()}
-        row[f"{model}_shown"] = f"{its['rank']}{more}"
-    return row
-
-
-def _values(made: Floats, cfg: AnalysisConfig) -> dict[str, Any]:
-    """Rank the models by a method's scores (1 + replicates, L), with what replicates say."""
-    ranks, *drawn = scoring.ranks(made, cfg.scoring.method)  # type: ignore[arg-type]
-    values = {"rank": ranks, "score": made[0]}
-    if drawn:
-        tail, best = (1 - cfg.scoring.confidence) / 2, np.array(drawn) == 1
-        ends = np.quantile(drawn, [tail, 1 - tail], axis=0, method="inverted_cdf")
-        first = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
-        values |= {"from": ends[0], "to": ends[1], "first": first}
-    return {key: of.tolist() for key, of in values.items()}
+    columns += [Column(f"{model}_rank", model) for model in models]
+    columns += [Column(f"{model}_score", f"{model} score", wide=True) for model in models]
+    notes.insert(0, f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by avg@N")
+    return Table(title("rankings by method", cohort), columns, rows, notes)

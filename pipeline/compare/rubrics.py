@@ -7,7 +7,7 @@ were imported rest on no signals: they are read as they are.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.compare.cohort import Cohort, Member, priors
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.compare.leaderboard import Columns
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig
@@ -24,23 +24,11 @@ from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.categories import Recorded, Scored
 from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
-from bayes_at_n.pipeline.score.prior import Prior, of_rubric
 from bayes_at_n.pipeline.store import rowkeys, runfolder
-from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 _WHAT = "Bayes@N under each rubric, with its weights; avg where no prior can be estimated"
-
-
-class Assigned(NamedTuple):
-    """A rubric's categories of all attempts of a cohort."""
-
-    rubric: Rubric
-    codes: Categories  # (L, M, N)
-    records: list[dict[str, Any]]  # L: what each model's were made from
-
-
-ByRubric = dict[str, tuple[Rubric, Categories]]  # by the rubric's name
+ByRubric = dict[str, tuple[Rubric, Categories]]  # by name: a rubric, and the codes (L, M, N)
 
 
 def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
@@ -57,19 +45,16 @@ def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
 
     Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
     """
-    return {name: (of.rubric, of.codes) for name, of in _assigned(cohort, cfg)[0].items()}
+    return _assigned(cohort, cfg)[0]
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Score every model under each rubric, also with `prior=RUN`; rank by its avg.
-
-    Raises UserError: as for :func:`categories`, and of a prior as `cohort.priors`.
-    """
+    """Score every model under each rubric; rank by its avg. Raises UserError: see `categories`."""
     assigned, notes = _assigned(cohort, cfg)
-    earlier, level = priors(cohort, cfg.prior), cfg.scoring.confidence
+    level = cfg.scoring.confidence
     columns: Columns = {Column("model", "model", align="left"): cohort.names}
     order = np.arange(len(cohort.names))
-    for i, (name, (rubric, codes, records)) in enumerate(assigned.items()):
+    for i, (name, (rubric, codes)) in enumerate(assigned.items()):
         counted = rubrics.counts(codes, len(rubric.categories))
         uniform = rubrics.bayes(counted, rubric.weights, level)
         if i == 0:
@@ -79,12 +64,6 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         columns |= _columns(f"{name}_uniform", uniform, wide=True)
         kinds = Column(f"{name}_prior_kind", f"{name} prior", wide=True)
         columns[kinds] = np.array([prior for _, prior in found])
-        if (R0 := _prior_counts(earlier, records)) is not None:
-            of_prior = rubrics.bayes(counted, rubric.weights, level, R0)
-            columns[Column(f"{name}_prior", f"{name} with prior", sigma=f"{name}_prior_sigma")] = (
-                of_prior.value
-            )
-            columns[Column(f"{name}_prior_sigma", f"{name} prior σ", wide=True)] = of_prior.sigma
         places = ranks(rubric, counted)
         columns[Column(f"{name}_rank", f"{name} rank", wide=True)] = (
             np.full(len(order), np.nan) if places is None else places
@@ -101,13 +80,6 @@ def _columns(name: str, summary: Any, wide: bool = False) -> Columns:
     return columns
 
 
-def _prior_counts(earlier: list[Prior], records: list[dict[str, Any]]) -> Counts | None:
-    """Count R0 (L, M, C + 1) by each member's thresholds; None where one has no prior."""
-    counts = [of_rubric(one, of) for one, of in zip(earlier, records, strict=False)]
-    known = [one.values for one in counts if one is not None]
-    return Counts(np.stack(known)) if known and len(known) == len(counts) else None
-
-
 def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
     """Rank (L,) by avg with the rubric's weights, 1 2 2 4; None if a question has no category.
 
@@ -119,37 +91,34 @@ def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
     return scoring.ranks(averages, method="competition")
 
 
-def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, Assigned], list[str]]:
-    """Return what :func:`categories` does, and the notes of a table of it, once for a cohort."""
+def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str]]:
+    """Return what :func:`categories` does, and the notes of a table of it, once for a cohort.
+
+    Imported rubrics are read, and the others assigned.
+    """
     key = "rubrics", str(cfg.rubric), str(cfg.thresholds)
-    if key not in cohort.scored:
-        cohort.scored[key] = _made(cohort, cfg)
-    return cohort.scored[key]  # type: ignore[no-any-return]
-
-
-def _made(cohort: Cohort, cfg: AnalysisConfig) -> tuple[dict[str, Assigned], list[str]]:
-    """Read imported rubrics, and assign the others."""
-    notes = [f"{_WHAT}; categories as they were imported"]
-    if not cohort.members:
-        return {}, notes
-    imported = _imported(cohort, cfg.rubric)
-    names = [name for name in cfg.rubric.names if name not in imported]
-    if cfg.rubric.names and not names:
-        return imported, notes
-    weights = {name: w for name, w in cfg.rubric.weights.items() if name not in imported}
-    try:
-        computed, notes = _computed(cohort, cfg, RubricConfig(names, weights))
-    except UserError as error:
-        if not imported or names:
-            raise
-        warn(f"{cohort.dataset}: rubrics other than {', '.join(imported)} left out: {error}")
-        return imported, notes
-    return imported | computed, notes
+    if key in cohort.scored:
+        return cohort.scored[key]  # type: ignore[no-any-return]
+    made, notes = ByRubric(), [f"{_WHAT}; categories as they were imported"]
+    if cohort.members:
+        made = _imported(cohort, cfg.rubric)
+        names = [name for name in cfg.rubric.names if name not in made]
+        weights = {name: w for name, w in cfg.rubric.weights.items() if name not in made}
+        try:
+            if names or not cfg.rubric.names:
+                computed, notes = _computed(cohort, cfg, RubricConfig(names, weights))
+                made = made | computed
+        except UserError as error:
+            if not made or names:
+                raise
+            warn(f"{cohort.dataset}: rubrics other than {', '.join(made)} left out: {error}")
+    cohort.scored[key] = made, notes
+    return made, notes
 
 
 def _computed(
     cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
-) -> tuple[dict[str, Assigned], list[str]]:
+) -> tuple[ByRubric, list[str]]:
     """Assign the rubrics that are made of signals; return them and the notes of a table."""
     attempts, unused = _alike(cohort, [_compared(member) for member in cohort.members])
     limits = _thresholds(cohort, cfg, attempts)
@@ -160,13 +129,8 @@ def _computed(
         of_runs.append(made)
         lacking |= lacks
     keys, verifier = [of_run.keys for of_run in attempts], "C" in attempts[0].signals
-    made_from = [{"thresholds": {"values": one, "verifier": verifier}} for one in limits]
     computed = {
-        name: Assigned(
-            rubric,
-            _placed(cohort, keys, [made[name] for made in of_runs]),
-            [rubric.model_dump() | of_run for of_run in made_from],
-        )
+        name: (rubric, _placed(cohort, keys, [made[name] for made in of_runs]))
         for name, rubric in chosen_rubrics.items()
         if name not in lacking
     }
@@ -174,7 +138,7 @@ def _computed(
     basis = cfg.thresholds.file or whose[cfg.thresholds.scope]
     notes = [f"{_WHAT}; thresholds {basis}, computed for this table"]
     notes += unused + [rubrics.FALLBACK] * (not verifier) + rubrics.why_left_out(lacking)
-    used = (of.rubric for of in computed.values())
+    used = (rubric for rubric, _ in computed.values())
     notes += rubrics.dependence(used, [member.run for member in cohort.members])
     paths = [member.run.path / "thresholds.json" for member in cohort.members]
     own = [runfolder.read_json(path).get("values") for path in paths]
@@ -234,10 +198,10 @@ def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> C
     return codes
 
 
-def _imported(cohort: Cohort, chosen: RubricConfig) -> dict[str, Assigned]:
+def _imported(cohort: Cohort, chosen: RubricConfig) -> ByRubric:
     """Read imported labels; what some runs lack or name otherwise is left out, or an error."""
     of_runs = [rubrics.current(member.run, imported=True) for member in cohort.members]
-    imported = dict[str, Assigned]()
+    imported = ByRubric()
     for name in sorted({name for labels in of_runs for name in labels}):
         if chosen.names and name not in chosen.names:
             continue
@@ -258,8 +222,7 @@ def _imported(cohort: Cohort, chosen: RubricConfig) -> dict[str, Assigned]:
             raise UserError(f"rubric {name}, imported: {one_line(error)}") from error
         tables = [labels[name].table for labels in of_runs]
         given = [table["category"].to_numpy() for table in tables]
-        records = [labels[name].record for labels in of_runs]
-        imported[name] = Assigned(rubric, _placed(cohort, tables, given), records)
+        imported[name] = rubric, _placed(cohort, tables, given)
     return imported
 
 

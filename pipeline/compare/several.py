@@ -81,6 +81,10 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
             f"mean: of the datasets, {weighed}; rank: possible ranks by that mean,"
             f" {percent(level)} for all models at once"
         )
+    sizes = {cohort.dataset: cohort.outcomes.shape[1:] for cohort in cohorts}
+    if len({*sizes.values()}) == 1:
+        sizes = {"each dataset": cohorts[0].outcomes.shape[1:]}
+    notes += [f"{name}: {m} questions × {n} trials" for name, (m, n) in sizes.items()]
     unlike = by_line({cohort.dataset: cohort.differences for cohort in cohorts})
     notes += [f"differs: {line}" for line in unlike]
     return Table("scores by dataset", columns, order, notes)

@@ -13,6 +13,7 @@ from pydantic import Field
 from bayes_at_n.pipeline.base.errors import UserError, install
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import (
+    Folder,
     FolderName,
     Named,
     Natural,
@@ -23,7 +24,6 @@ from bayes_at_n.pipeline.config.checks import (
 )
 from bayes_at_n.pipeline.config.scoring import (
     ComparisonConfig,
-    PriorConfig,
     RubricConfig,
     ThresholdsConfig,
 )
@@ -125,7 +125,7 @@ class SelectionConfig:
     model: list[FolderName] = field(default_factory=list)  # names of run folders; default: all
     folders: list[str] = field(default_factory=list)  # run folders
     runs: Named = "runs"  # folder of runs/DATASET/RUN
-    out: Named | None = None  # folder of results; each verb has its own default
+    out: Folder | None = None  # folder of results; each verb has its own default
     scoring: ComparisonConfig = field(default_factory=ComparisonConfig)
 
 
@@ -135,7 +135,6 @@ class AnalysisConfig(SelectionConfig):
 
     # weights of datasets in their mean, by name; default: 1, or those of dataset=suite/NAME
     dataset_weights: dict[str, float] = field(default_factory=dict)
-    prior: PriorConfig = field(default_factory=PriorConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
     thresholds: ThresholdsConfig = field(default_factory=ThresholdsConfig)
     ranking: RankingConfig = field(default_factory=RankingConfig)
@@ -181,7 +180,7 @@ class EquivalenceConfig:
     folders: list[str] = field(default_factory=list)  # run folders A and B
     margin: Points = 1.0  # runs within so many points of accuracy are equivalent
     replay: Natural = 200  # attempts of A to score with B's engine; 0: none
-    out: Named | None = None  # folder of results
+    out: Folder | None = None  # folder of results
     trust: Trust = "false"  # use the engine settings of B's folder
 
     def problems(self) -> Iterator[str]:

@@ -8,8 +8,10 @@ import contextlib
 import difflib
 import functools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import AfterValidator as After
@@ -65,11 +67,20 @@ Named = Annotated[str, must("a name, or left out", str.strip)]
 FolderName = Annotated[
     str, must("a folder's name, without /", lambda v: v.strip(". ") and not {*"/\0"} & {*v})
 ]
+Folder = Annotated[str, must("a folder that this user can write", lambda v: _writable(Path(v)))]
 Auto = Annotated[  # AUTO until machine and model are known
     Any, must("a positive integer, or auto", lambda v: v == AUTO or (type(v) is int and v > 0))
 ]
 # Whether the user, or `submit` in a job, trusts a folder; YAML and Hydra read a bool.
 Trust = Annotated[str, Before(lambda v: str(v).lower()), one_of("false", "true", "submitted")]
+
+
+def _writable(folder: Path) -> bool:
+    """Check the nearest ancestor that exists, before work is done whose results go there."""
+    nearest = folder.expanduser().absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
 def validated(kind: type[T], values: Mapping[str, Any]) -> T:

@@ -33,7 +33,7 @@ OWN = "BAYES_AT_N_CONFIGS"  # environment variable: a folder with the user's own
 HELP = f"see `{PROGRAM} VERB --help` for keys and examples"
 _MOST = 1000  # combinations; more is a typing error
 # The main key of each group, for which the group's name alone stands.
-_HEADS = """assume.accuracies checkpoints._ gate.policy labels.file merge.windows prior.run
+_HEADS = """checkpoints._ gate.policy labels.file merge.windows prior.run
     ranking.methods rubric.names source.path study.name thresholds.file track.to
     verifier.engine.name"""
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)

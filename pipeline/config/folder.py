@@ -36,6 +36,8 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     values |= {"run_dir": str(folder), "trust": "false"}
     if isinstance(scoring := values.get("scoring"), dict):
         scoring.pop("headline", None)  # in folders from before `scoring.prior`
+    if isinstance(engine := values.get("engine"), dict):
+        engine.pop("batch_invariant", None)  # in folders from before it was vLLM's variable alone
     typed = _change(values, settings) if settings else []
     try:
         cfg = validated(RunConfig, values)

@@ -56,7 +56,6 @@ class EngineConfig:
     replicas: Auto = AUTO  # processes, each with its own GPUs; auto: one per available GPU group
     tensor_parallel_size: Auto = 1  # GPUs per replica; auto: as few as the model fits in
     gpu_memory_utilization: Share = 0.9  # share of GPU memory that vLLM may use
-    batch_invariant: bool = False  # vLLM's batch-invariant kernels; GPUs only, and slower
     device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
     price_in: Amount | None = None  # price per million prompt tokens, in any currency
     price_out: Amount | None = None  # price per million completion tokens
@@ -64,8 +63,8 @@ class EngineConfig:
     url: Url = field(default_factory=list)  # for openai: the server's address, ending in /v1
     served_name: str | None = None  # its name on the server; default: the only one, or model.id
     key_env: str = "OPENAI_API_KEY"  # environment variable with the server's key
-    # completions, generate: prompts as token ids; chat: as chat turns; auto: token ids if possible
-    api: Annotated[str, one_of("auto", "completions", "chat", "generate")] = "auto"
+    # completions: prompts as token ids; chat: as chat turns; auto: token ids if possible
+    api: Annotated[str, one_of("auto", "completions", "chat")] = "auto"
     allow_missing: list[Omittable] = field(default_factory=list)  # data that the server may omit
     patience_s: Amount = 300.0  # seconds to retry a failing request
     timeout_s: Above0 = 3600.0  # seconds per request
@@ -86,7 +85,6 @@ class EngineConfig:
         for key, feature, neutral in (
             ("tensor_parallel_size", "tensor_parallel", (1, AUTO)),
             ("device", "takes_device", (None,)),
-            ("batch_invariant", "batch_invariant", (False,)),
         ):
             if (value := getattr(self, key)) not in neutral and not getattr(engine, feature):
                 able = " or ".join(name for name, one in KINDS.items() if getattr(one, feature))
@@ -113,6 +111,8 @@ class VerifierEngineConfig:
     tensor_parallel_size: Positive = 1  # GPUs per replica
     gpu_memory_utilization: Share | None = None  # share of GPU memory; default: engine's
     device: str | None = None  # for transformers: cpu, cuda, cuda:1, mps
+    price_in: Amount | None = None  # price per million prompt tokens, in any currency
+    price_out: Amount | None = None  # price per million completion tokens
     args: dict[str, Any] = field(default_factory=dict)  # engine arguments, or fields of requests
 
 

@@ -77,6 +77,7 @@ class SamplingConfig:
     max_tokens: Positive = 32768  # completion tokens per attempt
     thinking_budget: Natural | None = None  # reasoning tokens per attempt, in vLLM; null: no limit
     repetition_detection: RepetitionDetection = field(default_factory=RepetitionDetection)
+    json_schema: dict[str, Any] = field(default_factory=dict)  # responses must follow it
     seed: Seed | None = 1234  # up to 62 bits; null: not seeded
     # shared: seed + trial for all questions and models; independent: a hash (config/seeds.py)
     seeds: Annotated[str, one_of("shared", "independent")] = "shared"

@@ -55,7 +55,6 @@ class ScoringConfig(CapsConfig):
 
     # estimate the score at this larger max_tokens, from the lengths of the attempts
     forecast: Annotated[int, Field(ge=1, lt=10**9)] | None = None
-    plots: bool = False  # draw category shares and, with caps, the curve
 
 
 @dataclass

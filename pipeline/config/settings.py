@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.config.checks import (
     must,
     one_of,
 )
+from bayes_at_n.pipeline.config.judging import JudgementConfig, JudgeSampling
 from bayes_at_n.pipeline.config.resources import (
     BudgetConfig,
     ClusterConfig,
@@ -50,6 +51,7 @@ from bayes_at_n.verifiers.maths.conventions import Conventions
 OFFICIAL = "official"  # the verifier.prompt that `prefetch` downloads
 FOLDER = PACKAGES / "prompts" / "verifier"
 FIELDS = ("question", "gold", "response", "answer")  # of a verifier's prompt
+STRUCTURED = ("vllm", "openai")  # engines that enforce a JSON schema
 GOLD = ("auto", "any", "box", "index", "letter", "list", "literal", "text")
 TRACKERS = ("wandb", "mlflow", "trackio")
 PROJECT = "bayes-at-n"
@@ -57,6 +59,7 @@ STAGES = ("prepare", "generate", "grade", "verify", "categorize", "score")
 Dtype = Annotated[str, one_of("auto", "bfloat16", "float16", "float32")]
 Stages = Annotated[list[Annotated[str, one_of(*STAGES)]], Field(min_length=1)]
 Kind = Annotated[str, one_of("chat", "plain")]
+JudgeKind = Annotated[str, one_of("chat", "plain", "generate")]
 _reads = {name: one_of(*get_args(hint)) for name, hint in get_type_hints(Conventions).items()}
 
 
@@ -299,7 +302,8 @@ class VerifierConfig:
     revision: str | None = None  # commit, branch or tag on the hub
     prompt: Named = "compass"  # official, a name in prompts/verifier, or a path
     official: OfficialPrompt = field(default_factory=OfficialPrompt)
-    kind: Kind = "chat"  # chat: with the chat template; plain: the text alone
+    # chat: one token after the chat template; plain: after the text alone; generate: a judgement
+    kind: JudgeKind = "chat"
     prefix: str = ""  # start of the response, which the label follows
     labels: LabelTokens = field(default_factory=LabelTokens)
     dtype: Dtype = "bfloat16"  # dtype of weights and computation; auto: the checkpoint's
@@ -322,6 +326,10 @@ class VerifierConfig:
     least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5
     batch_size: Positive = 256  # prompts at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
+    # of kind=generate: what its text ends with, its votes, and limits of sampling them
+    judgement: JudgementConfig = field(default_factory=JudgementConfig)
+    sampling: JudgeSampling = field(default_factory=JudgeSampling)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
         tokens = [self.labels.correct, self.labels.incorrect, self.labels.invalid]
@@ -330,19 +338,21 @@ class VerifierConfig:
         if self.prompt == OFFICIAL and not re.fullmatch("[0-9a-f]{64}", self.official.sha256):
             yield f"official.sha256={self.official.sha256}: prompt=official needs one, of 64 digits"
 
-    def form(self) -> dict[str, str]:
+    def form(self) -> dict[str, Any]:
         """Return the settings of its prompt that differ from those of the first run format."""
         form = {"kind": self.kind, "prefix": self.prefix}
-        own = {"tokenizer": self.tokenizer} if self.tokenizer else {}
+        own: dict[str, Any] = {"tokenizer": self.tokenizer} if self.tokenizer else {}
+        if self.kind == "generate":
+            own |= {"judgement": asdict(self.judgement), "sampling": asdict(self.sampling)}
         return own | ({} if form == {"kind": "chat", "prefix": ""} else form)
 
 
 @dataclass
 class LabelsConfig:
-    """Human labels: `verify` draws a sample of attempts to label, and reads labels."""
+    """Labels of people, which `label` makes a page for and `score` corrects by."""
 
-    file: Named | None = None  # labels to read: JSON Lines with question_id, trial, correct
-    sample: Positive | None = None  # number of attempts to write to labels.jsonl
+    file: Named | None = None  # labels to add: JSON Lines with question_id, trial, correct
+    sample: Positive | None = None  # number of attempts to draw, more than were drawn before
 
 
 @dataclass
@@ -434,6 +444,7 @@ class RunConfig:
         pattern = s.repetition_detection.max_pattern_size or None
         for key, value, engines in (
             ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
+            ("sampling.json_schema", s.json_schema or None, STRUCTURED),
             ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
             ("model.quantization", model.quantization, ("vllm",)),
             ("model.adapter", model.adapter, ("vllm", "transformers")),
@@ -466,13 +477,13 @@ def verifier_engine(cfg: RunConfig) -> VerifierEngine:
     settings = {
         "batch_size": cfg.verifier.batch_size,
         "gpu_memory_utilization": engine.gpu_memory_utilization,
-        "batch_invariant": engine.batch_invariant and engine_kind.batch_invariant,
         "device": engine.device if name == engine.name else None,
         "key_env": engine.key_env,
         "in_flight": engine.in_flight if engine_kind.served else None,
         "patience_s": engine.patience_s,
         "timeout_s": engine.timeout_s,
-        "api": "completions" if engine_kind.served else "auto",  # labels are tokens
+        # Labels are tokens.
+        "api": "completions" if engine_kind.served and cfg.verifier.kind != "generate" else "auto",
     }
     given = {key: value for key, value in asdict(own).items() if value is not None}
     return VerifierEngine(**settings | given | {"name": name})

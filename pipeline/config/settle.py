@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import (
     Above0,
-    Named,
+    Folder,
     Natural,
     Points,
     Positive,
@@ -60,35 +60,11 @@ class Decision:
     until: Annotated[str, must(_FORMS, _UNTIL.fullmatch)] = "best"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95  # confidence of all decisions together
     margin: Points = 1.0  # models within so many points of accuracy count as equal
-    # anytime: valid at any number of looks; looks: at planned looks, asymptotically
-    method: Annotated[str, one_of("anytime", "looks")] = "anytime"
     # attempts: all are independent; trials: only trials are, as with shared seeds, which needs far
     # more attempts
     independent: Annotated[str, one_of("attempts", "trials")] = "attempts"
     block: Positive | None = None  # trials between looks; default: 3, 3, 4, 5...; replay: 1
-    seed: Natural = 0  # seed of permutations and simulations
-
-    def problems(self) -> Iterator[str]:
-        if self.independent == "trials" and self.method != "anytime":
-            yield f"method={self.method}: independent=trials needs method=anytime"
-
-
-@dataclass
-class Assumed:
-    """Assumptions of a forecast, where no run provides data."""
-
-    # accuracies of the models, in order, as shares; also assumes a spread over questions
-    accuracies: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)  # graded runs of models with the same names
-    # mean tokens per attempt: one for all models, or one per model
-    tokens: list[Above0] = field(default_factory=list)
-    # tokens/s on one GPU: one for all models, or one per model
-    speed: list[Above0] = field(default_factory=list)
-    price: Above0 | None = None  # price per million sampled tokens
-
-    def problems(self) -> Iterator[str]:
-        if self.accuracies and self.folders:
-            yield f"accuracies={self.accuracies}: leave them out; the runs in folders have them"
+    seed: Natural = 0  # seed of simulations and of draws from banks
 
 
 @dataclass
@@ -101,19 +77,14 @@ class SettleConfig(Decision):
 
     folders: list[str] = field(default_factory=list)  # a folder of `settle` to continue
     replay: list[str] = field(default_factory=list)  # folders of complete runs to replay
-    permutations: Annotated[int, Field(ge=0, le=10**6)] = 0  # random orders of the trials to replay
     bank: bool = False  # with until=best or width: sample only some questions, each once
     earlier: list[str] = field(
         default_factory=list
     )  # for bank=true: graded runs of other models, which predict
-    assume: Assumed = field(default_factory=Assumed)  # for --dry-run
-    out: Named | None = None  # folder of results
+    out: Folder | None = None  # folder of results
     trust: Trust = "false"  # use the settings in a folder of `settle`
 
     def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.permutations and not self.replay:
-            yield f"permutations={self.permutations}: needs replay=FOLDER"
         asks = until(self.until).kind in ("best", "width") and not (self.replay or self.folders)
         if self.bank and not asks:
             yield "bank=true: needs until=best or width:W, and settings such as model=a dataset=b"
@@ -124,16 +95,24 @@ class SettleConfig(Decision):
 
 
 @dataclass
-class PlanConfig(Decision, Assumed):
+class PlanConfig(Decision):
     """A forecast of `settle` within one budget, from graded runs or from assumptions."""
 
+    # accuracies of the models, in order, as shares; also assumes a spread over questions
+    accuracies: list[Annotated[float, Field(ge=0, le=1)]] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)  # graded runs of the models
+    # mean tokens per attempt: one for all models, or one per model
+    tokens: list[Above0] = field(default_factory=list)
+    # tokens/s on one GPU: one for all models, or one per model
+    speed: list[Above0] = field(default_factory=list)
+    price: Above0 | None = None  # price per million sampled tokens
     questions: Positive = 30  # number of questions, if accuracies are assumed
     trials: Positive = 80  # limit of trials per question
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
-        yield from Decision.problems(self)
-        yield from Assumed.problems(self)
+        if self.accuracies and self.folders:
+            yield f"accuracies={self.accuracies}: leave them out; the runs in folders have them"
         if not self.accuracies and not self.folders:
             yield "accuracies=[]: name folders of graded runs, or write accuracies=[0.6,0.5]"
         if self.budget.until or len(self.budget.given) > 1:

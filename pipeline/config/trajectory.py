@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.checks import Amount, Named, Natural
+from bayes_at_n.pipeline.config.checks import Amount, Folder, Natural
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settle import Request, of_runs
 from bayes_at_n.scoring.metrics import DEFAULT
@@ -50,7 +50,14 @@ class ResearchConfig(MetricsConfig):
     metrics: Metrics = field(default_factory=lambda: [*DEFAULT, "pass@16"])
     seed: Natural = 0  # seed of all draws
     prices: PriceSettings = field(default_factory=PriceSettings)
-    out: Named | None = None  # folder of results
+    out: Folder | None = None  # folder of results
+
+    def problems(self) -> Iterator[str]:
+        from bayes_at_n.scoring.metrics.table import parse_all
+
+        for metric in parse_all(self.metrics):
+            if metric.votes:
+                yield f"metrics: {metric.name} needs answers, and this verb compares outcomes only"
 
 
 @dataclass
@@ -68,6 +75,7 @@ class TrajectoryConfig(ResearchConfig):
     replicates: Draws = 2000  # bootstrap draws of trials
 
     def problems(self) -> Iterator[str]:
+        yield from super().problems()
         for name, folders in self.checkpoints.items():
             if not re.fullmatch(_LETTERS, name):
                 yield f"checkpoints.{name}: a name has letters, digits, - . and _ only"
@@ -106,11 +114,7 @@ class ReversalConfig(ResearchConfig):
     draws: Annotated[int, Field(ge=100, le=1_000_000)] = 4000  # posterior draws per side
 
     def problems(self) -> Iterator[str]:
-        from bayes_at_n.scoring.metrics.table import parse_all
-
-        for metric in parse_all(self.metrics):
-            if metric.votes:
-                yield f"metrics: {metric.name} needs answers, and prr compares outcomes only"
+        yield from super().problems()
         for side in ("before", "after"):
             if not getattr(self, side):
                 yield f"{side}: missing; write {side}=PATTERN, such as 'runs/demo/*-base'"

@@ -1,8 +1,8 @@
 """The one style of all figures, and how they are saved.
 
 Every function of `plots` takes arrays and returns a matplotlib ``Figure``; none of them
-needs a display, keeps state or writes a file. ``save`` writes PDF and PNG, ``svg`` returns text
-for an HTML page.
+needs a display, keeps state or writes a file. ``pictures`` returns PDF and PNG, ``svg`` text for
+an HTML page.
 
 >>> drawn, axes = panels(COLUMN, 2.0, "a_b%: $x_1$ is no formula")
 >>> drawn.get_suptitle(), float(drawn.get_figwidth())
@@ -25,8 +25,6 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
-
-from bayes_at_n.pipeline.base import atomic
 
 Numbers = npt.NDArray[np.float64]
 
@@ -163,16 +161,6 @@ def every(count: int, index: int, marks: int = 8) -> tuple[int, int]:
     return (index * 3) % step, step
 
 
-def bins(count: int, most: float) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how many of `count` items share a bin so that at most `most` remain, and bin starts.
-
-    >>> bins(7, 10)[0], bins(7, 3)
-    (1, (3, array([0, 3, 6])))
-    """
-    size = max(1, -(-count // int(most)))
-    return size, np.arange(0, count, size)
-
-
 def spread(
     positions: npt.ArrayLike, gap: float, low: float = -np.inf, high: float = np.inf
 ) -> Numbers:
@@ -242,16 +230,6 @@ def pictures(figure: Figure, path: Path) -> dict[Path, bytes]:
         figure.savefig(buffer := io.BytesIO(), format=kind, dpi=200, metadata=metadata)
         drawn[path.with_name(f"{path.name}.{kind}")] = buffer.getvalue()
     return drawn
-
-
-def save(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PDF and PNG: both files or none.
-
-    Returns their paths. Raises OSError: they cannot be written.
-    """
-    drawn = pictures(figure, path)
-    atomic.replace_all(drawn)
-    return [*drawn]
 
 
 @styled

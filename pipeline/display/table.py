@@ -7,6 +7,7 @@ gives characters a meaning.
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -21,7 +22,6 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from bayes_at_n.pipeline.base.console import clean, clean_line, prints_json, results
-from bayes_at_n.pipeline.display import latex
 
 Align = Literal["left", "right", "center"]
 # Texts that a spreadsheet would evaluate as a formula.
@@ -29,6 +29,30 @@ _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 CHANCE = "chance"  # the format of a probability or a p-value
 _LEAST = 20  # characters of a name, below which columns go into another block instead
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+_GREEK = "α alpha β beta δ delta Δ Delta λ lambda μ mu ρ rho σ sigma Σ Sigma τ tau φ varphi Φ Phi"
+_MARKS = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",  # a command for it would need another font encoding than LaTeX's own
+    # Unicode characters for which plain LaTeX has no glyph, or not the mathematical one.
+    "−∞": r"$-\infty$",
+    "−": "$-$",
+    "–": "--",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "∞": r"$\infty$",
+    "√": r"$\surd$",
+    "≠": r"$\neq$",
+    "→": r"$\rightarrow$",
+    **{letter: f"$\\{name}$" for letter, name in re.findall(r"(\S) (\S+)", _GREEK)},
+}
 
 
 @dataclass(frozen=True)
@@ -139,13 +163,15 @@ def decimals(sigmas: Iterable[float | None]) -> int:
 
 def rounded(table: Table) -> list[Column]:
     """Return the columns of a table; those with a σ get a format from :func:`decimals`."""
-    return [_rounded(c, table) if c.sigma else c for c in table.columns]
-
-
-def _rounded(column: Column, table: Table) -> Column:
-    places, percents = decimals(r.get(column.sigma) for r in table.rows), "%" in column.format
-    form = f"{{:.{max(0, places - 2)}%}}" if percents else f"{{:.{places}f}}"
-    return replace(column, format=form, sigma="")
+    made = []
+    for column in table.columns:
+        if column.sigma:
+            places = decimals(row.get(column.sigma) for row in table.rows)
+            percents = "%" in column.format
+            form = f"{{:.{max(0, places - 2)}%}}" if percents else f"{{:.{places}f}}"
+            column = replace(column, format=form, sigma="")
+        made.append(column)
+    return made
 
 
 def best_rows(table: Table, column: Column) -> set[int]:
@@ -302,9 +328,9 @@ def to_json(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """Return a `table` environment with booktabs rules; notes follow the title in its caption."""
     columns = _narrow(table)
-    titles = [latex.escaped(c.title) if c.latex is None else c.latex for c in columns]
-    body = _tabulated(table, titles, "latex_raw", latex.escaped)
-    return latex.environment((table.title, *table.notes), [c.group for c in columns], body)
+    titles = [escaped_latex(c.title) if c.latex is None else c.latex for c in columns]
+    body = _tabulated(table, titles, "latex_raw", escaped_latex)
+    return _environment((table.title, *table.notes), [c.group for c in columns], body)
 
 
 def to_markdown(table: Table) -> str:
@@ -367,3 +393,46 @@ def _csv_line(cells: Sequence[Any]) -> str:
 def markdown(text: str) -> str:
     """Escape a text for Markdown, in one line."""
     return _MARKDOWN.sub(r"\\\1", clean_line(text))
+
+
+def escaped_latex(text: str) -> str:
+    r"""Escape a text for LaTeX, so that nothing in it is a command.
+
+    After the end of a row or a rule LaTeX would take a leading bracket or star as its argument.
+
+    >>> print(escaped_latex("50 % of a_b, μ ± 1"), escaped_latex("[x]"), escaped_latex("−∞"))
+    50 \% of a\_b, $\mu$ $\pm$ 1 {}[x] $-\infty$
+    """
+    source = re.sub("−∞|.", lambda match: _MARKS.get(match[0], match[0]), text, flags=re.DOTALL)
+    return f"{{}}{source}" if source.startswith(("[", "*")) else source
+
+
+def _environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> str:
+    """Return a `table` environment with booktabs rules.
+
+    `groups`: one per column; adjacent columns of one group share a head.
+    `tabular`: a tabular environment of as many columns, with three lines ``\\hline``.
+    """
+    rules = iter(("\\toprule" + _heads(groups), "\\midrule", "\\bottomrule"))
+    lines = [next(rules) if line == "\\hline" else line for line in tabular.splitlines()]
+    ends = (".", ":", "?", "!")
+    sentences = [escaped_latex(text if text.endswith(ends) else f"{text}.") for text in caption]
+    return "\n".join([
+        "% needs \\usepackage{booktabs}", "\\begin{table}", "\\centering",
+        f"\\caption{{{' '.join(sentences)}}}", *lines, "\\end{table}\n",
+    ])  # fmt: skip
+
+
+def _heads(groups: Sequence[str]) -> str:
+    """Return the line of heads above groups of columns, with a rule under each."""
+    if not any(groups):
+        return ""
+    heads, rules, at = [], [], 1
+    for group, part in itertools.groupby(groups):
+        width = len(list(part))
+        heads += (
+            [f"\\multicolumn{{{width}}}{{c}}{{{escaped_latex(group)}}}"] if group else [""] * width
+        )
+        rules += [f"\\cmidrule(lr){{{at}-{at + width - 1}}}"] if group else []
+        at += width
+    return "\n" + " & ".join(heads) + " \\\\\n" + " ".join(rules)

@@ -134,14 +134,6 @@ class Engine(Protocol):
         """
         raise NotSupported(f"{type(self).__name__} cannot change its weights")
 
-    def usage(self) -> dict[str, Any]:
-        """Return the current figures of its scheduler; empty if it has none.
-
-        `running` and `waiting` sequences; the share of the key-value `cache` in use, and its
-        maximum so far (`cache_peak`); `preemptions`: sequences evicted so far and computed again.
-        """
-        return {}
-
     def probe_due(self, since: float) -> bool:
         """Return whether to call `has_run_model` again, `since` seconds after the last time."""
         return False
@@ -240,6 +232,9 @@ _kept: _Kept | None = None
 def keeping() -> Iterator[None]:
     """Keep the engine that was loaded last within the block, so that `load` can return it again."""
     global _kept
+    if _kept is not None:  # a block around this one does
+        yield
+        return
     kept = _kept = _Kept()
     try:
         yield
@@ -299,10 +294,7 @@ def _remedy(reason: str, cfg: RunConfig) -> str:
             f" {engine.lighter}, or free the GPU"
         )
     if "root cause above" in low:  # vLLM's engine core prints its traceback to the same place
-        cause = ". The cause is the last line of its traceback, above this line"
-        return cause + "; where flashinfer is missing: pip install flashinfer-python"
-    if "flashattention" in low.replace(" ", "") and "install" in low:
-        return '. pip install ".[flash]" (it needs a GPU and the CUDA compiler), or leave it out'
+        return ". The cause is the last line of its traceback, above this line"
     if "trust_remote_code" in low:
         return f". If you trust the model's own code, set {model.key}.trust_remote_code=true"
     if "unexpected keyword" in low or "unrecognized" in low:

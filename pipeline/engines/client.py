@@ -5,8 +5,6 @@ not kept, and the API key never appears in a message.
 """
 
 import asyncio
-import contextlib
-import email.utils
 import json
 import os
 import random
@@ -16,6 +14,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -37,23 +36,18 @@ _PROBE_S = 300.0  # the longest that one request of a probe may take
 _CATALOGUE_BYTES = 16 << 20  # of /v1/models
 _WARN_S = 60.0  # between two warnings with one reason
 _RETRIED = {408, 409, 425, 429}  # and all from 500 on
-_MESSAGES = ("error", "message", "detail", "object")  # keys of error messages in various servers
 _WORDS = 300  # characters of a server's message
-_CAUSES = {
-    aiohttp.ConnectionTimeoutError: "no connection in time",
-    aiohttp.ServerTimeoutError: "no answer in time",
-    aiohttp.ClientConnectorError: "no connection",
-    aiohttp.ClientPayloadError: "answer cut off",
-    aiohttp.ServerDisconnectedError: "answer cut off",
-    aiohttp.ClientOSError: "connection broken",
-    aiohttp.ClientConnectionError: "connection broken",
+_REMEDIES = {
+    401: ". The key is read from the environment variable that key_env names",
+    404: ". Check that url ends in /v1, and served_name",
 }
+_REMEDIES[403] = _REMEDIES[401]
 
 Read = TypeVar("Read")
 
 
 class Rejected(UserError):
-    """The server rejects the request for good: status 4xx."""
+    """The server rejects the request for good: status 3xx or 4xx."""
 
     def __init__(self, message: str, status: int, words: str) -> None:
         super().__init__(message)
@@ -65,20 +59,16 @@ class Retryable(Exception):
 
     Attributes:
         reason: what happened, in a few words, the same for all failures of a kind.
-        wait: seconds that the server asks to wait, or None.
+        wait: seconds that the server asks to wait.
         crowded: whether the server has too many requests.
         words: the server's message, which may differ from failure to failure.
     """
 
     def __init__(
-        self, reason: str, wait: float | None = None, crowded: bool = False, words: str = ""
+        self, reason: str, wait: float = 0.0, crowded: bool = False, words: str = ""
     ) -> None:
-        super().__init__(reason)
-        self.reason, self.wait, self.crowded, self.words = reason, wait, crowded, words
-
-    def __str__(self) -> str:
-        """Return the reason, with the server's message."""
-        return f"{self.reason}: {self.words}" if self.words else self.reason
+        super().__init__(f"{reason}: {words}" if words else reason)
+        self.reason, self.wait, self.crowded = reason, wait, crowded
 
 
 class Exhausted(Exception):
@@ -104,24 +94,13 @@ class Client:
         self.limit: float = self.in_flight
         self.retries: Counter[str] = Counter()
         self.failures, self.suspect = 0, False
-        self._secret = _secret(cfg.key_env)
+        self._secret = os.environ.get(cfg.key_env, "").strip()
+        if not (self._secret.isascii() and self._secret.isprintable()):
+            raise UserError(f"{cfg.key_env}: has characters that are not allowed in a key")
         self._open = 0  # requests sent and not answered
         self._warned_at: dict[str, float] = {}
         self._answered_at = time.monotonic()
         self._narrowed_at = 0.0  # when `limit` was last halved
-
-    def address(self, path: str) -> str:
-        """Return the URL of an interface: paths in /v1 below `engine.url`, others at the root.
-
-        >>> client = Client(EngineConfig(name="openai", url=["http://node1:8000/v1"]))
-        >>> client.address("/v1/models"), client.address("/generate")
-        ('http://node1:8000/v1/models', 'http://node1:8000/generate')
-        >>> Client(EngineConfig(name="openai", url=["https://host/api"])).address("/v1/models")
-        'https://host/api/models'
-        """
-        if path.startswith("/v1/"):
-            return self.url + path.removeprefix("/v1")
-        return self.url.removesuffix("/v1") + path
 
     async def send(
         self,
@@ -135,7 +114,7 @@ class Client:
         """Send a request until it is answered; return what `read` makes of the response.
 
         Args:
-            path: of the interface, see `address`.
+            path: of the interface, below `engine.url`.
             body: the JSON object to post; None: a GET, which should be answered at once.
             read: parses a response, given the name of its request; raises `Retryable` if it is not
                 valid.
@@ -166,9 +145,13 @@ class Client:
                 wait = self._note_failure(failure, began)
                 enough = attempts >= _LEAST_ATTEMPTS or failing_s >= self.timeout_s
                 if not patience_s or (failing_s >= patience_s and enough):
-                    if self._answered_at < failing_since or probing:
-                        raise TryAgain(self._silence(failure, patience_s)) from error
-                    raise Exhausted(failure.reason) from error
+                    if self._answered_at >= failing_since and not probing:
+                        raise Exhausted(failure.reason) from error
+                    raise TryAgain(
+                        f"{self.setting}: {failure}, and no request was answered for"
+                        f" {patience_s:g} s ({self.key}.patience_s). Finished attempts are kept;"
+                        " check the server, then the same command continues"
+                    ) from error
             else:
                 self._answered_at, self.failures = time.monotonic(), 0
                 self.limit = min(float(self.in_flight), self.limit + 1 / self.limit)
@@ -179,21 +162,27 @@ class Client:
             pause = min(longest, _FIRST_PAUSE_S * 2 ** min(attempts, 10))
             await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))
 
-    async def get(self, path: str, patience_s: float) -> dict[str, Any]:
-        """Return the JSON object at a path; wait up to `patience_s` for a server that is starting.
+    async def models(self) -> list[Any]:
+        """Return the entries of /v1/models, none if there is no such path; wait for the server.
 
         Raises:
             Rejected: the server rejects the request.
             TryAgain: it does not answer.
         """
 
-        def read(data: bytes, _: str) -> dict[str, Any]:
+        def read(data: bytes, _: str) -> list[Any]:
             try:
-                return dict(json.loads(data))
+                listed = dict(json.loads(data)).get("data")
             except (ValueError, TypeError, RecursionError) as error:
                 raise Retryable("answer that is no JSON object") from error
+            return listed if isinstance(listed, list) else []
 
-        return await self.send(path, None, read, _CATALOGUE_BYTES, True, patience_s)
+        try:
+            return await self.send("/models", None, read, _CATALOGUE_BYTES, probing=True)
+        except Rejected as error:
+            if error.status not in (404, 405):
+                raise
+            return []
 
     async def _request(
         self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str
@@ -203,10 +192,9 @@ class Client:
         `name`: of the request, which a server may repeat in its response.
         """
         method, headers = "GET" if body is None else "POST", {"X-Request-Id": name}
-        url = self.address(path)
         try:
             async with self._session.request(
-                method, url, json=body, headers=headers, allow_redirects=False
+                method, self.url + path, json=body, headers=headers, allow_redirects=False
             ) as response:
                 data = bytearray()
                 if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -216,12 +204,9 @@ class Client:
                     if len(data) > most_bytes:
                         raise Retryable(f"answer of more than {most_bytes >> 20} MiB")
         except aiohttp.ClientError as error:
-            for kind, cause in _CAUSES.items():
-                if isinstance(error, kind):
-                    raise Retryable(cause) from error
-            raise Retryable(f"{type(error).__name__}: {one_line(error)}") from error
+            raise Retryable(type(error).__name__, words=one_line(error)) from error
         if response.status >= 300:
-            raise self._failure(url, response, bytes(data))
+            raise self._failure(response, bytes(data))
         return bytes(data)
 
     @cached_property
@@ -231,7 +216,7 @@ class Client:
         if self._secret:
             headers["Authorization"] = f"Bearer {self._secret}"
         url, proxies = urlsplit(self.url), urllib.request.getproxies()
-        proxy = proxies.get(url.scheme, proxies.get("all"))
+        proxy = proxies.get(url.scheme)
         if proxy and urllib.request.proxy_bypass(url.hostname or ""):
             proxy = None
         return aiohttp.ClientSession(
@@ -241,26 +226,24 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            proxy=proxy if not proxy or "://" in proxy else f"http://{proxy}",
+            proxy=proxy,  # aiohttp's own look-up would also send passwords from ~/.netrc
         )
 
-    def _failure(self, url: str, response: aiohttp.ClientResponse, data: bytes) -> Exception:
+    def _failure(self, response: aiohttp.ClientResponse, data: bytes) -> Exception:
         """Return the exception for a status from 300 on."""
         status, headers = response.status, response.headers
-        words = _words(data).rstrip(".") or response.reason or ""
+        words = " ".join(data.decode(errors="replace").split()) or response.reason or ""
         if 300 <= status < 400:
             words = f"redirected; use {headers.get('Location', 'another address')}"
         if self._secret:
             words = words.replace(self._secret, "[key]")
         if status in _RETRIED or status >= 500:
-            wait = _wait(headers.get("Retry-After"))
+            wait = 0.0
+            with suppress(ValueError):  # a date
+                wait = max(0.0, float(headers.get("Retry-After", "0")))
             return Retryable(f"HTTP {status}", wait, status == 429, words[:_WORDS])
-        remedy = {
-            401: ". The key is read from the environment variable that key_env names",
-            404: ". Check that url ends in /v1, and served_name",
-        }
-        advice = remedy.get(401 if status == 403 else status, "")
-        return Rejected(f"{url}: HTTP {status}: {words[:_WORDS]}{advice}", status, words)
+        message = f"{response.url}: HTTP {status}: {words[:_WORDS]}{_REMEDIES.get(status, '')}"
+        return Rejected(message, status, words)
 
     def _note_failure(self, failure: Retryable, began: float) -> float:
         """Count a failure of a request sent at `began`; return how many seconds to wait."""
@@ -275,26 +258,12 @@ class Client:
             self._warned_at[failure.reason] = now
             times = self.retries[failure.reason]
             warn(f"{self.url}: {failure} ({times} times so far); retrying")
-        return min(failure.wait or 0.0, max(self.patience_s, LONGEST_PAUSE_S))
-
-    def _silence(self, failure: Retryable, patience_s: float) -> str:
-        return (
-            f"{self.setting}: {failure}, and no request was answered for"
-            f" {patience_s:g} s ({self.key}.patience_s). Finished attempts are kept; check the"
-            " server, then the same command continues"
-        )
+        return min(failure.wait, max(self.patience_s, LONGEST_PAUSE_S))
 
     async def close(self) -> None:
         """Close all connections, upon which the server stops their requests."""
         if "_session" in vars(self):
             await self._session.close()
-
-
-def _secret(variable: str) -> str | None:
-    key = os.environ.get(variable, "").strip()
-    if not (key.isascii() and key.isprintable()):  # aiohttp's error would show the key
-        raise UserError(f"{variable}: has characters that are not allowed in a key")
-    return key or None
 
 
 def _socket(address: Any) -> socket.socket:
@@ -308,33 +277,3 @@ def _socket(address: Any) -> socket.socket:
         if hasattr(socket, name):  # macOS lacks the first
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return sock
-
-
-def _words(data: bytes) -> str:
-    """Return the message of an error, in any of the shapes that servers give it.
-
-    >>> _words(b'{"error": {"message": "no such model"}}'), _words(b'{"detail": "gone"}')
-    ('no such model', 'gone')
-    >>> _words(b"<html>bad  gateway")
-    '<html>bad gateway'
-    """
-    text = data.decode(errors="replace")
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        while isinstance(value, dict):
-            value = next((value[key] for key in _MESSAGES if value.get(key)), "")
-        text = value if isinstance(value, str) else json.dumps(value)
-    return " ".join(text.split())
-
-
-def _wait(header: str | None) -> float | None:
-    """Parse a Retry-After header, seconds or a date; None if it is neither.
-
-    >>> _wait("7"), _wait("soon"), _wait(None), _wait("Wed, 21 Oct 2015 07:28:00 GMT")
-    (7.0, None, None, 0.0)
-    """
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(header or ""))
-    with contextlib.suppress(ValueError, TypeError, OverflowError):
-        return max(0.0, email.utils.parsedate_to_datetime(header or "").timestamp() - time.time())
-    return None

@@ -31,14 +31,11 @@ from bayes_at_n.pipeline.engines.vllm_reasoning import Parser
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.store.columns import FINISHED
 
 PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; of a server that has failed since the last
 _STEP_S = 0.2  # the longest that `generate` waits before it yields
 # Required of every response if the probe had it.
 _CHECKED = ("token_ids", "logprobs", "prompt_logprobs", "named")
-_REPEATED = 32  # attempts in a row with the same text, of at least
-_QUESTIONS = 4  # questions, are an error
 
 Result = TypeVar("Result")
 
@@ -139,7 +136,6 @@ class OpenAIEngine(Engine):
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
         waiting, more = iter(requests), True
         tasks: set[asyncio.Task[Completion]] = set()
-        guard = RepetitionGuard()
         try:
             while True:
                 free = int(self.client.limit) - len(tasks)
@@ -151,16 +147,15 @@ class OpenAIEngine(Engine):
                     first = asyncio.FIRST_COMPLETED
                     done, tasks = self._run(asyncio.wait(tasks, timeout=_STEP_S, return_when=first))
                     for task in done:
-                        yield from guard.hold(task.result())
-                if not tasks and not taken:  # nothing else is in flight to compare with
-                    yield from guard.release()
-                    if not more:
-                        return
+                        yield task.result()
+                if not (tasks or taken or more):
+                    return
                 yield None
         finally:
             for task in tasks:
                 task.cancel()  # this closes its connection, and the server stops
-            self._run(_all_ended(tasks))
+            if tasks:
+                self._run(asyncio.wait(tasks))
 
     async def _attempt(self, request: Request) -> Completion:
         s, stop, now = self.cfg.sampling, self.cfg.stops, steady_clock()
@@ -282,45 +277,3 @@ class OpenAIEngine(Engine):
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self.loop.run_until_complete(work)
-
-
-class RepetitionGuard:
-    """Holds back attempts with the same text as the one before, until another text arrives.
-
-    So when a server begins to give one answer to everything, only the first such attempt is stored
-    while others are in flight. `hold` raises UserError after too many in a row.
-    """
-
-    def __init__(self) -> None:
-        self.held: list[Completion] = []
-        self._text: str | None = None
-        self._times = 0
-        self._questions: set[str] = set()
-
-    def hold(self, completion: Completion) -> list[Completion]:
-        """Take an attempt; return those that may be stored."""
-        if completion.finish_reason not in FINISHED:
-            return [completion]
-        if completion.text != self._text:
-            self._text, self._times, self._questions = completion.text, 0, set()
-            released = [*self.release(), completion]
-        else:
-            self.held.append(completion)
-            released = []
-        self._times += 1
-        self._questions.add(completion.request.question_id)
-        if self._times >= _REPEATED and len(self._questions) >= _QUESTIONS:
-            raise UserError(
-                f"the server gives one answer to everything: {self._times} attempts in a row, at"
-                f" {len(self._questions)} questions, are {completion.text[:60]!r}"
-            )
-        return released
-
-    def release(self) -> list[Completion]:
-        """Return the attempts that are held, without resetting the count."""
-        released, self.held = self.held, []
-        return released
-
-
-async def _all_ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)

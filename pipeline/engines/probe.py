@@ -21,8 +21,7 @@ from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
 from bayes_at_n.pipeline.engines.served import Model
 
 TOKENS = 32  # of each sample
-_SEEDS = 4  # of each question, the first _REPEATS of them twice
-_REPEATS = 2
+_SEEDS = 4  # of each question
 # Mean difference of log-probs in nats per token above which they belong to another model, or were
 # taken after temperature and top-p. Rounding to bfloat16 makes .01 to .02.
 _NATS = 0.05
@@ -61,19 +60,18 @@ async def probe(
     first = SampleRequest(prompt, min(TOKENS, limit), s.seed, hot, s.logprobs)
     sample = await _fitting(model, first, s)
     seeds = [None if s.seed is None else s.seed + k for k in range(_SEEDS)]
-    requests = [
-        [SampleRequest(p, min(TOKENS, most), seed, hot, s.logprobs) for seed in seeds]
+    responses = [
+        await _all(
+            model, [SampleRequest(p, min(TOKENS, most), seed, hot, s.logprobs) for seed in seeds]
+        )
         for p, most in prompts
     ]
-    responses = [await _all(model, some) for some in requests]
     if decode is not None and sample.token_ids is not None:
-        with_text = [response for some in responses for response in some]
-        if sample.text is None:  # an interface that returns tokens only
-            with_text = await _all(model, [r for some in requests for r in some], with_text=True)
-        _check_tokenizer(model, with_text, decode, cfg)
+        _check_tokenizer(model, [response for some in responses for response in some], decode, cfg)
+    texts = [[a.token_ids or (a.text, a.reasoning) for a in some] for some in responses]
     # If the server hides the reasoning, short samples show nothing.
-    blank = not any(a.text or a.reasoning or a.token_ids for some in responses for a in some)
-    alike = all(_equal(some[0], other) for some in responses for other in some)
+    blank = all(text in (("", None), (None, None)) for some in texts for text in some)
+    alike = all(some[0] == other for some in texts for other in some)
     if alike and not blank and not s.likelihood:
         raise UserError(
             f"{model.client.setting}: gives the same answer to {_SEEDS} different seeds at"
@@ -81,12 +79,9 @@ async def probe(
             " `transformers serve`, which is greedy by default, ask for samples with engine.args."
             """generation_config='{"do_sample": true, "top_k": 0}'"""
         )
-    seeded = not blank and s.seed is not None and "seed" not in model.dropped
     findings: Findings = asdict(model.facts) | {
         "url": model.client.url,
         "fingerprint": sample.fingerprint,
-        "seeds": await _repeats(model, requests, responses) if seeded else None,
-        "blank": blank,
         "token_ids": sample.token_ids is not None,
         "logprobs": sample.logprobs is not None,
         "prompt_token_ids": sample.prompt_token_ids is not None,
@@ -94,7 +89,7 @@ async def probe(
         "not_taken": sorted(model.dropped),
     }
     reference: Findings = {}
-    if model.dialect.tokens:
+    if not first.is_chat:
         more, reference = await _log_probs(model, s, *prompts[-1])
         findings |= more
     greedy = {"prompt": prompt, "most": min(2 * TOKENS, limit), "temperature": 0.0, "looks": []}
@@ -113,8 +108,8 @@ async def is_same_model(model: Model, reference: Findings, s: SamplingConfig) ->
     return sum(_alike(reference["looks"], reading) for reading in readings) >= 2
 
 
-async def _all(model: Model, requests: Sequence[SampleRequest], **options: bool) -> list[Response]:
-    return await asyncio.gather(*(model.send(r, probing=True, **options) for r in requests))
+async def _all(model: Model, requests: Sequence[SampleRequest]) -> list[Response]:
+    return await asyncio.gather(*(model.send(request, probing=True) for request in requests))
 
 
 async def _readings(
@@ -125,7 +120,7 @@ async def _readings(
     if as_text := "temperature" in reference:
         greedy = replace(s, temperature=reference["temperature"], top_p=1.0, top_k=None)
         request = SampleRequest(reference["prompt"], reference["most"], s.seed, greedy)
-    responses = await _all(model, [request] * times, with_text=True)
+    responses = await _all(model, [request] * times)
     if as_text:
         return [[a.model, a.fingerprint, f"{a.reasoning or ''}{a.text}"] for a in responses]
     return [(response.prompt_logprobs or [None])[1:] for response in responses]
@@ -177,14 +172,10 @@ async def _fitting(model: Model, request: SampleRequest, s: SamplingConfig) -> R
     """Return a response; drop fields that the server rejects and the run does not need."""
     while True:
         try:
-            response = await model.send(request, probing=True)
+            return await model.send(request, probing=True)
         except Rejected as error:
             if error.status not in (400, 422) or not _drop_fields(model, error.words, s):
                 raise
-            continue
-        if response.logprobs is not None or not request.logprobs or model.zero_is_none:
-            return response
-        model.zero_is_none = True
 
 
 def _drop_fields(model: Model, words: str, s: SamplingConfig) -> bool:
@@ -196,21 +187,6 @@ def _drop_fields(model: Model, words: str, s: SamplingConfig) -> bool:
     named -= {key for key in _NEUTRAL if getattr(s, key) != getattr(SamplingConfig, key)}
     model.dropped |= named
     return bool(named)
-
-
-async def _repeats(
-    model: Model, requests: Sequence[list[SampleRequest]], responses: Sequence[list[Response]]
-) -> bool:
-    """Return whether seeds give the same tokens again; one may differ by rounding (bfloat16).
-
-    Several are compared, because answers to an easy question may be equal by chance.
-    """
-    again = [request for some in requests for request in some[:_REPEATS]]
-    before = [response for some in responses for response in some[:_REPEATS]]
-    equal = [
-        _equal(await model.send(r, probing=True), a) for r, a in zip(again, before, strict=True)
-    ]
-    return sum(equal) >= len(equal) - 1
 
 
 async def _log_probs(
@@ -225,8 +201,7 @@ async def _log_probs(
     sample = await model.send(request, probing=True)
     # vLLM needs space for one token more than the prompt.
     longer = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
-    values = await _prompt_logprobs(model, longer, s)
-    if values is None and model.facts.api == "completions":
+    if (values := await _prompt_logprobs(model, longer, s)) is None:
         model.echo = True
         values = await _prompt_logprobs(model, longer, s)
     if values is None:
@@ -258,10 +233,15 @@ def judge(model: Model, findings: Findings, cfg: RunConfig) -> set[str]:
     if cfg.sampling.likelihood and not findings.get("prompt_logprobs"):
         raise UserError(
             f"{model.client.setting}: gives no log-probs of prompts, by prompt_logprobs or by echo,"
-            f" which sampling.likelihood={cfg.sampling.likelihood} needs; use vLLM or SGLang"
+            f" which sampling.likelihood={cfg.sampling.likelihood} needs; vLLM's server does"
         )
-    reasons = missing(findings, cfg)
-    for line in [*reasons.values(), *remarks(findings, cfg)]:
+    reasons, dropped = missing(findings, cfg), findings["not_taken"]
+    notes = {
+        "gives no token ids: texts and counts are the server's": not findings["token_ids"],
+        f"does not accept {', '.join(dropped)}: its own defaults apply": dropped,
+        "renders chat turns with its own template": findings["api"] == "chat",
+    }
+    for line in [*reasons.values(), *(note for note, holds in notes.items() if holds)]:
         warn(f"{model.client.url} {line}")
     if refused := [name for name in reasons if name not in cfg.engine.allow_missing]:
         without = " ".join(f"sampling.{name}=false" for name in refused)
@@ -287,22 +267,6 @@ def missing(findings: Findings, cfg: RunConfig) -> dict[str, str]:
     return reasons
 
 
-def remarks(findings: Findings, cfg: RunConfig) -> list[str]:
-    """Return what a reader of the results should know about a server."""
-    seeded, blank = cfg.sampling.seed is not None, findings.get("blank")
-    dropped = findings["not_taken"]
-    unrepeatable = "seeds: attempts are samples but cannot be repeated"
-    notes = {
-        "hides the text of short samples: whether it uses seeds is not known": blank,
-        f"does not accept {unrepeatable}": not blank and findings["seeds"] is None and seeded,
-        f"ignores {unrepeatable}": not blank and findings["seeds"] is False,
-        "gives no token ids: texts and counts are the server's": not findings["token_ids"],
-        f"does not accept {', '.join(dropped)}: its own defaults apply": dropped,
-        "renders chat turns with its own template": findings["api"] == "chat",
-    }
-    return [note for note, holds in notes.items() if holds]
-
-
 def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
     """Return the mean absolute difference of two lists of log-probs, in nats per token.
 
@@ -312,9 +276,3 @@ def mean_difference(reading: Sequence[float | None], stored: Any) -> float:
     a, b = np.array(reading, dtype=float), np.asarray(stored, dtype=float)
     difference = np.abs(a - b)
     return float(np.nanmean(difference)) if np.isfinite(difference).any() else 0.0
-
-
-def _equal(one: Response, other: Response) -> bool:
-    if one.token_ids is not None:
-        return one.token_ids == other.token_ids
-    return (one.text, one.reasoning) == (other.text, other.reasoning)

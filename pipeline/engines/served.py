@@ -9,13 +9,12 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
-from bayes_at_n.pipeline.engines.dialects import DIALECTS, FILTERED, Body, Response, SampleRequest
+from bayes_at_n.pipeline.engines.dialects import FILTERED, Body, Response, SampleRequest, read
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 
 CHAT = "If it refuses token ids as prompts, engine.api=chat sends chat turns instead"
 _CUT = 0.9  # of the most tokens counted for a prompt: with fewer it was truncated
 _BYTES_A_TOKEN = 2048  # the most that any interface writes per token
-_VERSIONS = {"vllm": "/version", "sglang": "/get_server_info", "llamacpp": "/props"}
 
 
 async def facts(client: Client, cfg: RunConfig) -> Facts:
@@ -25,32 +24,14 @@ async def facts(client: Client, cfg: RunConfig) -> Facts:
         UserError: it serves several models and none has that name.
         TryAgain: it does not answer.
     """
-    try:
-        listed = (await client.get("/v1/models", client.patience_s)).get("data")
-    except Rejected as error:
-        if error.status not in (404, 405):
-            raise
-        listed = None
-    cards = {
-        str(card.get("id")): card
-        for card in (listed if isinstance(listed, list) else [])
-        if isinstance(card, Mapping)
-    }
+    cards = {str(c.get("id")): c for c in await client.models() if isinstance(c, Mapping)}
     name = _name(cfg, client, cards)
-    card = cards.get(name, {})
-    context, software, version = card.get("max_model_len"), str(card.get("owned_by", "")), ""
-    if software in _VERSIONS:
-        try:
-            about = await client.get(_VERSIONS[software], 0.0)
-            version = str(about.get("version") or about.get("build_info") or "")[:100]
-        except (UserError, TryAgain):
-            pass
+    context = cards.get(name, {}).get("max_model_len")
     return Facts(
         api=cfg.engine.api,
         served_name=name,
         context=context if type(context) is int and context > 0 else None,
-        software=software if software in _VERSIONS else "",
-        version=version,
+        software="vllm" if cards.get(name, {}).get("owned_by") == "vllm" else "",
     )
 
 
@@ -61,12 +42,9 @@ def _name(cfg: RunConfig, client: Client, cards: Mapping[str, Any]) -> str:
     if not cards or (name or cfg.model.id) in cards:
         return name or cfg.model.id
     hint = did_you_mean(name or cfg.model.id, cards, all_are="it serves")
-    setting = f"{cfg.engine.key}.served_name"
-    if name:
-        raise UserError(f"{setting}={name}: {client.url} serves no model of that name ({hint})")
     raise UserError(
-        f"{setting}: {client.url} serves {len(cards)} models and none is called {cfg.model.id}"
-        f" ({hint}); name one"
+        f"{cfg.engine.key}.served_name={name}: {client.url} serves no model called"
+        f" {name or cfg.model.id} ({hint}); name one"
     )
 
 
@@ -77,40 +55,29 @@ async def choose(client: Client, server: Facts, token_ids: list[int] | None) -> 
     """
     if server.api != "auto":
         return server
+
+    async def one_token(path: str, prompt: Body) -> Response:
+        body = {"model": server.served_name, "max_tokens": 1, "stream": False} | prompt
+        return await client.send(path, body, lambda data, _: read(data), probing=True)
+
     if token_ids is not None:
-        server = replace(server, api=_token_api(server))
-        if server.api != "completions":
-            return server
         try:
-            response = await _one_token(client, server, {"prompt": token_ids})
+            response = await one_token("/completions", {"prompt": token_ids})
             # A server that reads the ids as text counts another number of tokens.
             if response.prompt_tokens in (None, len(token_ids)):
-                return server
+                return replace(server, api="completions")
         except Rejected as error:
             if error.status not in (400, 404, 405, 422):
                 raise
         except TryAgain as error:
             raise TryAgain(f"{error}. {CHAT}") from error
-    server = replace(server, api="chat")
     try:
-        await _one_token(client, server, {"messages": [{"role": "user", "content": "1 + 1 ="}]})
+        turns = [{"role": "user", "content": "1 + 1 ="}]
+        await one_token("/chat/completions", {"messages": turns})
     except Rejected as error:
         if error.status not in (400, 422):  # about fields, which the probe drops
             raise
-    return server
-
-
-async def _one_token(client: Client, server: Facts, prompt: Body) -> Response:
-    dialect = DIALECTS[server.api]
-    body = {"model": server.served_name, "max_tokens": 1, "stream": False} | prompt
-    return await client.send(dialect.path, body, lambda data, _: dialect.read(data), probing=True)
-
-
-def _token_api(server: Facts) -> str:
-    """Return the interface for token ids: `engine.api`, or the one that returns most."""
-    if server.api in ("completions", "generate"):
-        return server.api
-    return "generate" if server.software == "sglang" else "completions"
+    return replace(server, api="chat")
 
 
 async def connect(client: Client, cfg: RunConfig, longest: int, rows: Sequence[Any]) -> "Model":
@@ -131,8 +98,7 @@ async def connect(client: Client, cfg: RunConfig, longest: int, rows: Sequence[A
             f"engine.api={api}: the prompts of this run are {prompts}; leave it out, or start a new"
             " run with tag=NAME"
         )
-    server = await facts(client, cfg)
-    server = replace(server, api="chat" if chat else _token_api(server))
+    server = replace(await facts(client, cfg), api="chat" if chat else "completions")
     s, vllms = cfg.sampling, "sampling.thinking_budget and sampling.repetition_detection"
     used = s.thinking_budget is not None or s.repetition_detection.max_pattern_size
     if used and server.software != "vllm":
@@ -157,63 +123,50 @@ class Model:
         extra: fields that are added to every request.
         dropped: optional fields that the server does not accept; its own defaults apply.
         renamed: fields that it has under another name.
-        echo: whether log-probs of prompts take an echo of the prompt, as in OpenAI's interface.
-        zero_is_none: whether "logprobs": 0 means none to it, as to llama.cpp.
-        gives: fields required of every response, as in the probe: token_ids, logprobs, named.
+        echo: whether log-probs of prompts are those of an echo.
+        gives: fields required of every response, as in the probe, of `openai._CHECKED`.
         vocabulary: the number of token ids.
     """
 
     def __init__(self, client: Client, facts: Facts, extra: Body) -> None:
         self.client, self.facts, self.extra = client, facts, extra
-        native = "sglang" if facts.software == "sglang" else "vllm"
-        self.dialect = DIALECTS[native if facts.api == "generate" else facts.api]
         self.dropped: set[str] = set()
         self.renamed: dict[str, str] = {}
-        self.echo = self.zero_is_none = False
+        self.echo = False
         self.gives: frozenset[str] = frozenset()
         self.vocabulary = math.inf
         self._counted: dict[str, int] = {}  # prompt tokens, by chat turns
 
-    async def send(
-        self, request: SampleRequest, probing: bool = False, with_text: bool = False
-    ) -> Response:
+    async def send(self, request: SampleRequest, probing: bool = False) -> Response:
         """Return a response that fits the request. Raises: see `Client.send`."""
-        dialect = self.dialect
-        if dialect is DIALECTS["vllm"] and (request.labels or request.prompt_logprobs or with_text):
-            dialect = DIALECTS["completions"]  # which returns them
-        body = dialect.write(self.facts.served_name, request) | self.extra
+        request = replace(request, echo=self.echo)
+        body = request.body(self.facts.served_name) | self.extra
         body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
-        if self.zero_is_none and body.get("logprobs") == 0:
-            body["logprobs"] = 1
-        if echo := self.echo and request.prompt_logprobs:
-            del body["prompt_logprobs"]
-            body |= {"echo": True, "logprobs": 1}
 
-        def read(data: bytes, name: str) -> Response:
-            response = dialect.read(data)
-            if echo:
-                response = _echoed(request, response)
+        def checked(data: bytes, name: str) -> Response:
+            response = read(data)
             response = replace(response, named=name in response.name)
-            fault = self._miscounts(request, response, dialect.tokens)
+            if request.echo and request.prompt_logprobs:
+                response = _echoed(request, response)
+            fault = self._miscounts(request, response)
             if response.finish_reason == FILTERED:  # its text may have been removed
                 response = replace(response, token_ids=None, logprobs=None)
-            elif not fault:
-                fault = _mismatch(request, response, dialect.tokens)
-                fault = fault or self._missing(request, response)
+            else:
+                fault = fault or _mismatch(request, response) or self._missing(request, response)
             if fault:
                 raise Retryable(f"answer {fault}")
             return response
 
         tokens = request.max_tokens + len(request.prompt) * request.prompt_logprobs
         most = MOST_BYTES + _BYTES_A_TOKEN * tokens
-        return await self.client.send(dialect.path, body, read, most, probing)
+        return await self.client.send(request.path, body, checked, most, probing)
 
-    def _miscounts(self, request: SampleRequest, response: Response, tokens: bool) -> str:
+    def _miscounts(self, request: SampleRequest, response: Response) -> str:
         """Return a fault in the count of prompt tokens or in a token id; empty if there is none."""
         if max(response.token_ids or [0]) >= self.vocabulary:
             return "with a token outside the vocabulary"
         expected = count = response.prompt_tokens
-        if tokens:
+        if not request.is_chat:
             expected = len(request.prompt)
         elif count is not None:  # equal turns have equal counts, but for a date in the template
             turns = json.dumps(request.prompt)
@@ -242,15 +195,15 @@ class Model:
 
 
 def _echoed(request: SampleRequest, response: Response) -> Response:
-    """Return a response whose log-probs are of the prompt and of one token that follows it."""
+    """Return a response with the log-probs of its prompt, of which its own are the beginning."""
     values, size = response.echoed or [], len(request.prompt)
     prompt = values[:size] if len(values) > size else None
     return replace(response, prompt_logprobs=prompt, token_ids=None, completion_tokens=None)
 
 
-def _mismatch(request: SampleRequest, response: Response, tokens: bool) -> str:
+def _mismatch(request: SampleRequest, response: Response) -> str:
     """Return why a response does not fit its request; empty if it does."""
-    ids, logprobs, read = response.token_ids, response.logprobs, response.prompt_logprobs
+    ids, logprobs, prompt = response.token_ids, response.logprobs, response.prompt_logprobs
     count = response.completion_tokens if ids is None else len(ids)
     if not count and not response.text and not response.reasoning:
         return "that is empty"
@@ -260,8 +213,8 @@ def _mismatch(request: SampleRequest, response: Response, tokens: bool) -> str:
         return "with more or fewer token ids than it counts"
     if ids is not None and logprobs is not None and len(ids) != len(logprobs):
         return "with more or fewer log-probs than tokens"
-    if tokens and response.prompt_token_ids not in (None, request.prompt):
+    if not request.is_chat and response.prompt_token_ids not in (None, request.prompt):
         return "to another prompt"
-    if tokens and request.prompt_logprobs and read is not None and len(read) != len(request.prompt):
+    if prompt is not None and request.prompt_logprobs and len(prompt) != len(request.prompt):
         return "with log-probs of another prompt"
     return ""

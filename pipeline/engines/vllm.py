@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.engines import (
 )
 from bayes_at_n.pipeline.engines.text import ended
 from bayes_at_n.pipeline.engines.vllm_core import Core
-from bayes_at_n.pipeline.engines.vllm_import import BATCH_INVARIANT, import_vllm, variables, without
+from bayes_at_n.pipeline.engines.vllm_import import import_vllm, without
 from bayes_at_n.pipeline.engines.vllm_reasoning import Parser, name_of
 from bayes_at_n.pipeline.prepare import models, sizing
 
@@ -49,7 +49,7 @@ class VllmEngine(Engine):
 
     def __init__(self, cfg: RunConfig, longest: int, rows: Rows = ()) -> None:
         self.cfg = cfg
-        vllm, self.on_cpu = import_vllm(cfg.engine.batch_invariant, cfg.engine.key)
+        vllm, self.on_cpu = import_vllm(cfg.engine.key)
         args = self._arguments(longest)
         with load_errors(cfg), dying_with_parent(), without("llvmlite.binding.ffi"):
             self.llm = vllm.LLM(**args)
@@ -62,7 +62,7 @@ class VllmEngine(Engine):
 
             self.lora = LoRARequest(folder.name, 1, str(folder))
         self.settings = {"vllm": vllm.__version__, "device": "cpu" if self.on_cpu else "gpu"}
-        self.settings["batch_invariant"] = os.environ.get(BATCH_INVARIANT) == "1"
+        self.settings["batch_invariant"] = os.environ.get("VLLM_BATCH_INVARIANT") == "1"
         self.settings["runner"] = "V2" if self.engine.vllm_config.use_v2_model_runner else "V1"
         self.settings |= {k: v for k, v in args.items() if isinstance(v, str | int | float | bool)}
         if args["worker_extension_cls"] == _WORKER:  # else engine.args has another one
@@ -86,7 +86,6 @@ class VllmEngine(Engine):
             "gpu_memory_utilization": cfg.engine.gpu_memory_utilization,
             "generation_config": "vllm",  # not the model's own top_k and the like
             "logprobs_mode": "raw_logprobs",
-            "disable_log_stats": False,  # the scheduler's; see `vllm_core.Core`
             "stream_interval": _FIRST_AND_REST,
             "use_tqdm_on_load": False,
             "seed": 0,
@@ -221,11 +220,8 @@ class VllmEngine(Engine):
             raise NotSupported("the prefix cache is in use")
         self.cfg, self.settings["model"], self.settings["weights"] = cfg, folder, "swapped in place"
 
-    def usage(self) -> dict[str, Any]:
-        return self.core.usage
-
     def describe(self) -> dict[str, Any]:
-        return {"engine": "vllm", **self.settings, "variables": variables("VLLM_")}
+        return {"engine": "vllm", **self.settings}
 
     def close(self) -> None:
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -239,6 +235,7 @@ class VllmEngine(Engine):
 def _sampling_params(cfg: RunConfig) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind
+    from vllm.sampling_params import StructuredOutputsParams as Structured
 
     s, stop, pattern = cfg.sampling, cfg.stops, cfg.sampling.repetition_detection
     detection = RepetitionDetectionParams(**asdict(pattern)) if pattern.max_pattern_size else None
@@ -252,6 +249,7 @@ def _sampling_params(cfg: RunConfig) -> Any:
         repetition_penalty=s.repetition_penalty,
         thinking_token_budget=s.thinking_budget,
         repetition_detection=detection,
+        structured_outputs=Structured(json=s.json_schema) if s.json_schema else None,
         seed=s.seed,
         max_tokens=1,
         logprobs=0 if s.logprobs else None,

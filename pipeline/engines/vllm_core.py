@@ -20,19 +20,9 @@ _CLOSE_S = 60.0  # after which processes of an engine that have not ended are ki
 
 
 class Core:
-    """The core of a loaded engine, in this process or another.
-
-    `engine`: vLLM's `LLMEngine`, created with statistics. Only the scheduler's are kept: statistics
-    per token and request cost a tenth of a CPU engine's speed.
-
-    Attributes:
-        usage: see `pipeline.engines.Engine.usage`.
-    """
+    """The core of a loaded engine, in this process or another; `engine`: vLLM's `LLMEngine`."""
 
     def __init__(self, engine: Any) -> None:
-        engine.log_stats = engine.output_processor.log_stats = False
-        engine.logger_manager = None
-        self.usage = {"running": 0, "waiting": 0, "cache": 0.0, "cache_peak": 0.0, "preemptions": 0}
         self.client = client = engine.engine_core
         manager = getattr(getattr(client, "resources", None), "engine_manager", None)
         self.processes: list[Any] = list(manager.processes) if manager else []
@@ -49,28 +39,11 @@ class Core:
 
     def _get_output(self) -> Any:
         try:
-            outputs = self._vllm_get_output()
+            return self._vllm_get_output()
         except Exception as error:
             if reason := self.ended():
                 raise RuntimeError(reason) from error
             raise
-        self._count(outputs)
-        return outputs
-
-    def _count(self, outputs: Any) -> None:
-        """Add the scheduler's figures of a step to `usage`."""
-        from vllm.v1.engine import EngineCoreEventType
-
-        if stats := outputs.scheduler_stats:
-            self.usage |= {
-                "running": stats.num_running_reqs,
-                "waiting": stats.num_waiting_reqs,
-                "cache": round(stats.kv_cache_usage, 4),
-                "cache_peak": max(self.usage["cache_peak"], round(stats.kv_cache_usage, 4)),
-            }
-        for output in outputs.outputs:
-            for event in output.events or ():
-                self.usage["preemptions"] += event.type == EngineCoreEventType.PREEMPTED
 
     def _watch(self) -> None:
         """When the core ends, raise an error in callers that wait for it; vLLM does not."""

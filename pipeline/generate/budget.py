@@ -28,14 +28,14 @@ class Allowance:
         self.run, self.session, self.budget = run, session, run.cfg.budget
         self.in_flight: dict[int, float] = {}  # by position of an attempt, when it began
         self._refreshed_at, self._announced, self._share = -math.inf, False, 0
-        self._alive: set[str] | None = None  # the other workers
-        self._others = list[spent.Record]()  # their sessions
+        self._alive = set[str]()  # the other workers
         engine = run.cfg.engine
         sizes = [n for n in (engine.replicas, engine.tensor_parallel_size) if n != AUTO]
         self._record = session.record if session else {"gpus": math.prod(sizes)}
         if self.budget.given:
             prompt = max(len(row["prompt_token_ids"] or ()) for row in run.questions)
             tokens = max(row["max_tokens"] for row in run.questions)
+            self._imported = spent.without_session(run, sessions.sessions(run.path))
             self._most = Spent(prompt, tokens, attempts=1)  # the most that one attempt may take
 
     def may_begin(self, most: int) -> int:
@@ -44,19 +44,17 @@ class Allowance:
             return most
         allowed, n = self._allowed(), self._all_in_flight()
         if allowed == 0 and n and not self._announced and self._spent().attempts > n:
-            self._announced, (prompt, tokens, *_) = True, self._most
-            more = Spent(n * prompt, n * tokens, self._longest * self._devices)
-            at_most = self._in_words(spent.added([self._spent(), more]))
-            note(f"budget reached: {self._summary()}; with {n} in flight, at most {at_most}")
-        return min(most, allowed, self._share if self._others else most)
+            self._announced = True
+            note(f"budget reached: {self._summary()}; {n} in flight will finish")
+        return min(most, allowed, self._share if self._alive else most)
 
     def began(self, position: int) -> None:
         """Count an attempt as in flight."""
         self.in_flight[position] = time.monotonic()
         self._record["in_flight"] = len(self.in_flight)
         self._share -= 1
-        if self._share == 0 and self._others and self.session:
-            self.session.save()
+        if self._share == 0 and self._alive and self.session:
+            self.session.save()  # for the others
 
     def ended(self, position: int, completion: Completion) -> None:
         """Count an attempt as no longer in flight. Raises UserError: its tokens are not known."""
@@ -81,11 +79,9 @@ class Allowance:
 
     def _summary(self) -> str:
         total, pending = len(self.run.keys), len(runfolder.pending(self.run))
-        words = self._in_words(self._spent())
-        return f"kept {total - pending} attempts of {total}, {pending} are pending, spent {words}"
-
-    def _in_words(self, so_far: Spent) -> str:
-        return spent.in_words(spent.account(self.run.cfg, so_far)).removeprefix("budget: ")
+        words = spent.in_words(spent.account(self.run.cfg, self._spent()))
+        kept = f"kept {total - pending} attempts of {total}, {pending} are pending"
+        return f"{kept}, spent {words.removeprefix('budget: ')}"
 
     def _refresh(self) -> None:
         """Save this worker's session and read the others', at most once a second."""
@@ -94,20 +90,21 @@ class Allowance:
         if self.session:
             self.session.save()
         self._refreshed_at, records = time.monotonic(), sessions.sessions(self.run.path)
-        me = {self._record.get("worker", "")}
-        if (alive := sessions.alive(self.run.path) - me) != self._alive:
-            # A worker that was killed may have stored more than it reported.
-            self._alive, self._stored = alive, spent.stored(self.run)
-        by_worker = spent.by_worker(self.run, self._stored)
-        self._spent_by_others = spent.added(by_worker[name] for name in by_worker.keys() - me)
-        self._others = [records[name] for name in alive & records.keys()]
-        self._devices = sum(map(spent.devices, [self._record, *self._others]))
+        me = self._record.get("worker", "")
+        self._alive = sessions.alive(self.run.path) - {me}
         self._longest = max((one.get("longest_s", 0.0) for one in records.values()), default=0.0)
+        records.pop(me, None)
+        self._spent_by_others = spent.added(
+            [self._imported, *map(spent.reported, records.values())]
+        )
+        others = [records[name] for name in self._alive & records.keys()]
+        self._in_flight_of_others = sum(int(one.get("in_flight", 0)) for one in others)
+        self._devices = sum(map(spent.devices, [self._record, *others]))
         # Workers that are still loading get a share, too: they may begin soon.
-        self._share = -(-self._allowed() // (1 + len(alive)))
+        self._share = -(-self._allowed() // (1 + len(self._alive)))
 
     def _all_in_flight(self) -> int:
-        return len(self.in_flight) + sum(int(o.get("in_flight", 0)) for o in self._others)
+        return len(self.in_flight) + self._in_flight_of_others
 
     def _spent(self) -> Spent:
         lived = self.session.lived() if self.session else 0.0

@@ -175,9 +175,6 @@ class Job:
         reasons.append(reason)
         times = self.session.record["unfinished"]
         times[reason] = times.get(reason, 0) + 1
-        question_id, trial = self.keys[position]
-        about = {"question": question_id, "trial": trial, "reason": reason}
-        self.session.log("unfinished", **about, times=len(reasons))
         if len(reasons) < MOST_TRIES:  # else `release` leaves it to other workers
             self.claims.again(position)
 
@@ -188,7 +185,7 @@ class Job:
             self._write(self.writer, GATHER_S)
             state = "sampling" if self.in_flight else "waiting"
             self._follow_race()
-            self.session.tick(state, self.left, in_flight=len(self.in_flight), usage=engine.usage())
+            self.session.tick(state, self.left, in_flight=len(self.in_flight))
 
     def nothing_left(self) -> bool:
         """Return whether this worker is done with the run; others may be sampling the rest."""
@@ -314,11 +311,10 @@ class Job:
         """Write finished attempts, at most every `wait_s` seconds, and mark the durable ones."""
         if time.monotonic() - self._written_at >= wait_s:
             finished, self._finished, self._written_at = self._finished, [], time.monotonic()
+            # If this process was suspended, another worker may have taken the claim.
             lost = [one for one in finished if self.claims.lost(self._position(one))]
             if lost:
                 self.check()  # another folder may have replaced this one
-            for one in lost:  # this process was suspended, and another worker took the claim
-                self.session.log("dropped", question=one.request.question_id)
             writer.append([row_of(one) for one in finished if one not in lost])
         for key in writer.durable():
             self.claims.durable(self.position[key])

@@ -1,7 +1,8 @@
 """How many trials of each question a race allows a run, as `settle` raises it while it samples.
 
 The file of a race holds for each run how many trials it needs, and how many an otherwise idle
-worker may begin. 0: the model has left the race. Of a sample of a bank it also lists the questions.
+worker may begin. 0: the model has left the race. Of a sample of a bank it also lists the questions,
+and of judgements how many trials each text needs.
 """
 
 from pathlib import Path
@@ -22,8 +23,10 @@ def trials(run: Run, idle: bool = False, before: int = 0) -> int:
 def allowed(run: Run, keys: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
     """Keep the keys of the first trials, at most so many, and of the questions that are listed."""
     limits = runfolder.read_json(Path(run.cfg.race)).get(str(run.path)) if run.cfg.race else None
-    listed = {*limits[2]} if limits and len(limits) > 2 else None
-    return [key for key in keys if key[1] < most and (listed is None or key[0] in listed)]
+    if not limits or len(limits) < 3:
+        return [key for key in keys if key[1] < most]
+    each = limits[2] if isinstance(limits[2], dict) else dict.fromkeys(limits[2], most)
+    return [key for key in keys if key[1] < min(most, each.get(key[0], 0))]
 
 
 def pending(run: Run) -> list[tuple[str, int]]:

@@ -8,7 +8,6 @@ equality is not transitive.
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,16 +23,10 @@ MOST = 50  # wrong texts of a question that are compared; each further one is it
 NONE, RIGHT = 0, 1
 
 
-class Classes(NamedTuple):
-    """The answers of a run's attempts: M questions, N trials of each."""
+def classes_of(run: Run) -> Ints:
+    """Return the class of each attempt's answer: PENDING, NONE, RIGHT, or a wrong one; (M, N).
 
-    codes: Ints  # (M, N): PENDING, NONE, RIGHT, and 2, 3, ... from the most common wrong answer on
-    texts: list[list[str]]  # for each question, the most common text of classes 2, 3, ...
-
-
-def classes_of(run: Run) -> Classes:
-    """Return the answers of all graded attempts of a run.
-
+    Wrong answers of a question are 2, 3, ..., from the most common one on.
     Answers that the rule grader could not compare with the gold answer are equal if their texts
     are. Raises UserError: wrong attempts have no answer text, as in imported matrices; verdicts
     that decide outcomes are missing; worker processes cannot be started.
@@ -72,17 +65,15 @@ def classes_of(run: Run) -> Classes:
     equal = {pair for pair, grade in grades if grade.outcome == right}
     classes = [_classes(*question, equal) for question in zip(ranked, counts, strict=True)]
     for question, trial, text in wrong:
-        codes[question, trial] = classes[question][0][text]
-    return Classes(codes, [texts for _, texts in classes])
+        codes[question, trial] = classes[question][text]
+    return codes
 
 
-def _classes(
-    texts: list[str], counts: Counter[str], equal: set[Pair]
-) -> tuple[dict[str, int], list[str]]:
-    """Return the code of each text, most common class first, and the first text of each class."""
+def _classes(texts: list[str], counts: Counter[str], equal: set[Pair]) -> dict[str, int]:
+    """Return the code of each text, the most common class first."""
     leader, sizes = dict[str, str](), Counter[str]()
     for text in texts:
         leader[text] = next((one for one in sizes if (one, text) in equal), text)
         sizes[leader[text]] += counts[text]
     codes = {one: RIGHT + 1 + i for i, (one, _) in enumerate(sizes.most_common())}
-    return {text: codes[one] for text, one in leader.items()}, [*codes]
+    return {text: codes[one] for text, one in leader.items()}

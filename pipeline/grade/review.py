@@ -3,14 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import joined, note, note_alone
+from bayes_at_n.pipeline.base.console import joined, note_alone
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.grade.attempts import grade_pairs
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.graded import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
@@ -19,7 +17,6 @@ KINDS = (  # of entries, in the order of the list; entries with suspect gold ans
     "error",  # the grader failed
     "timeout",  # the comparison was stopped
     "unparsable",  # the answer cannot be compared
-    "disagreement",  # plain math_verify grades `\boxed{answer}` differently
     "common_wrong",  # the most common wrong answers of a question
 )
 _TOP = 3  # wrong answers of a question
@@ -38,7 +35,7 @@ def path(run: Run) -> Path:
     return run.path / "review.jsonl"
 
 
-def write(run: Run, ask_math_verify: bool) -> None:
+def write(run: Run) -> None:
     """Write the list of a graded run, and print its size."""
     groups, suspect = _groups(run), gold_suspect(run)
     attempts, correct, common = Counter[str](), Counter[str](), Counter[str]()
@@ -55,15 +52,6 @@ def write(run: Run, ask_math_verify: bool) -> None:
             share = round(group["count"] / attempts[name], 4)
             doubt = {"correct": correct[name], "gold_in_doubt": name in suspect}
             entries.append({"kind": "common_wrong", **group, "share": share, **doubt})
-    if ask_math_verify:
-        answered = [g for g in groups if g["answer"] is not None and g["gold"] is not None]
-        note(f"review: grading {len(answered)} answers with math_verify")
-        cfg = replace(run.cfg, grading=replace(run.cfg.grading, compat="math_verify"))
-        plain = grade_pairs(cfg, [(g["gold"], rf"\boxed{{{g['answer']}}}") for g in answered])
-        for group, outcome in zip(answered, (grade.outcome for grade in plain), strict=True):
-            differ = (group["outcome"] == "correct") != (outcome == "correct")
-            if differ and outcome != "timeout":
-                entries.append({"kind": "disagreement", **group, "math_verify": outcome})
     entries.sort(key=lambda e: (not e.get("gold_in_doubt"), KINDS.index(e["kind"])))
     for entry in entries:
         entry["answer"] = entry["answer"] and entry["answer"][:_LONGEST]

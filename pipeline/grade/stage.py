@@ -30,11 +30,11 @@ _UNBOXED = 0.9  # share of finished attempts without a box that causes a warning
 _UNPARSABLE = 0.03  # share of attempts with an unparsable answer that causes one
 
 
-def grade(run: Run, ask_math_verify: bool = False) -> None:
+def grade(run: Run) -> None:
     """Grade the parts of attempts whose grades are missing or stale.
 
     Equal answers to one question are compared once, and changed grades are shown. `review.jsonl`
-    lists what a person should check, with `ask_math_verify` also disagreements with math_verify.
+    lists what a person should check.
 
     Raises:
         UserError: nothing was generated, or the folder was made with other settings.
@@ -59,8 +59,8 @@ def grade(run: Run, ask_math_verify: bool = False) -> None:
     if not pending:
         note_alone(f"grade: nothing pending, all {len(box)} attempts are graded")
     runfolder.set_aside_attempts(run, damage)
-    if ask_math_verify or not review.path(run).exists():
-        review.write(run, ask_math_verify)
+    if not review.path(run).exists():
+        review.write(run)
         no_box, cut = (pc.sum(pc.equal(box, kind)).as_py() or 0 for kind in ("no_box", "truncated"))
         unboxed = no_box and no_box >= _UNBOXED * (len(box) - cut)
         if changed is not None:  # then earlier grades, as of an import, say whether it is wrong

@@ -158,9 +158,9 @@ def separation(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     `cohorts` are not used.
     """
     with Meter("separation", 1) as meter:
-        drawn = simulation.coin_study(
-            plan.separation_sets, STEPS, plan.separation_replicates, plan.seed
-        )
+        p = simulation.coin_models(plan.seed, plan.separation_sets)
+        runs = plan.separation_replicates
+        drawn = simulation.separation_curve(p[:, 9], p[:, 8], STEPS, runs, plan.seed)
         meter.advance(1)
     numbers: dict[str, float] = {}
     for i, n in enumerate(STEPS):

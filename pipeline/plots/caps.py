@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import PAGE, one_line, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.leaderboard import ROW
 from bayes_at_n.pipeline.plots.lines import Curve, draw, end_labels, log_ticks, looks_of
 
@@ -39,7 +40,7 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     log_ticks(axes, plain(caps), [f"{cap:,}" for cap in caps])
     if len(rows) > 1:
         bottom, top = axes.get_ylim()
-        ends = plain([findings.last(line.y) for line in lines.values()])
+        ends = plain([plain(line.y)[-1] if np.size(line.y) else np.nan for line in lines.values()])
         gap = (top - bottom) * 0.16 / (height - 1)
         end_labels(axes, ends, [*rows], [*looks.values()], gap)
     return figure
@@ -56,8 +57,8 @@ def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             if rises and needed[-1] == scored[-1]["max_tokens"]:
                 rising.append(name)
     if not needed:
-        return findings.EMPTY
+        return "No value is known"
     if rising:
-        whose = "" if len(rising) == len(rows) else f" of {findings.some(rising)}"
+        whose = "" if len(rising) == len(rows) else f" of {joined(rising, 3)}"
         return f"Scores{whose} still rise at the largest max_tokens"
     return f"From max_tokens = {max(needed):,} on, scores stay within their intervals"

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import PAGE, Numbers, one_line, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import Looks, key, label_rows, looks_of
 
 HEIGHT = 2.9
@@ -26,7 +25,7 @@ def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") 
     that converged at exactly n, shape (T,).
     """
     trials, looks, words = plain(n), looks_of(masses), {}
-    figure, (axes,) = style.panels(PAGE, HEIGHT, _finding(masses), about=title)
+    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
     for i, (label, look) in enumerate(looks.items()):
         mass = plain(masses[label])
         words[label] = _summary(trials, mass)
@@ -56,7 +55,7 @@ def cdf(
     Figure 6 of 000, Figure 9 of 001. The arguments are those of ``pmf``.
     """
     trials, looks = plain(n), looks_of(masses)
-    figure, (axes,) = style.panels(PAGE, HEIGHT, _finding(masses), about=title)
+    figure, (axes,) = style.panels(PAGE, HEIGHT, title)
     shares = {label: plain(mass) for label, mass in masses.items()}
     below = {label: mass.cumsum() for label, mass in shares.items() if mass.any()}
     _lines(axes, trials, below, looks, "steps-post")
@@ -100,9 +99,7 @@ def tau_curves(
     `against` names that ranking on the axis.
     """
     looks = looks_of(tau)
-    ends = {label: findings.last(curve) for label, curve in tau.items()}
-    finding = findings.extreme(ends, f"τ after {int(plain(n)[-1])} trials")
-    figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), finding, about=title)
+    figure, (axes,) = style.panels(PAGE, max(HEIGHT, 0.6 + 0.17 * len(tau)), title)
     _lines(axes, plain(n), {label: plain(curve) for label, curve in tau.items()}, looks)
     axes.set(xlabel="number of trials n (per question)", ylabel=f"mean Kendall's τ to {against}")
     axes.set_ylim(top=1.01)
@@ -115,11 +112,7 @@ def agreement(methods: Sequence[str], taus: npt.ArrayLike, title: str = "") -> F
     """Draw `taus` with the gold ranking, (K, 3): all trials, mean and σ of one; may be NaN."""
     names, rows = [one_line(name) for name in methods], np.arange(len(methods))
     whole, means, spread = plain(taus).T
-    ends = dict(zip(methods, zip(means - spread, means + spread, strict=True), strict=True))
-    finding = findings.extreme(
-        dict(zip(methods, means, strict=True)), "τ with one trial", ends=ends
-    )
-    figure, (axes,) = style.panels(PAGE, 1.25 + 0.15 * len(names), finding, about=title)
+    figure, (axes,) = style.panels(PAGE, 1.25 + 0.15 * len(names), title)
     blue, red = (look["color"] for look in style.palette(2))
     axes.errorbar(means, rows, xerr=np.nan_to_num(spread), fmt="o", color=red, markersize=3.4,
                   linewidth=0.9, label="N = 1: mean, and spread over replicates")  # fmt: skip
@@ -142,11 +135,6 @@ def _lines(
             )
     axes.set_xlim(n[0], n[-1])
     axes.grid(axis="y")
-
-
-def _finding(masses: Mapping[str, npt.ArrayLike]) -> str:
-    shares = {label: float(plain(mass).sum()) for label, mass in masses.items()}
-    return findings.extreme(shares, "share that converges", "{:.0%}")
 
 
 def _mean(n: Numbers, mass: Numbers) -> float:

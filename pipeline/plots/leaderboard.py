@@ -1,4 +1,4 @@
-"""Figures of many models: scores, cost, lengths, ranks, and success by question."""
+"""Figures of many models: scores, cost, lengths and ranks."""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.display.sides import HUES
 from bayes_at_n.pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import end_labels, key, label_rows
 
 ROW = 0.19  # inches of a row with its label
@@ -39,13 +37,11 @@ def forest(
     be the best, shown by a gray band. `xlabel` gives the axis' quantity, unit and interval level.
     """
     center, left, right = plain(mu), plain(low), plain(high)
-    ends = dict(zip(names, zip(left, right, strict=True), strict=True))
-    finding = findings.extreme(dict(zip(names, center, strict=True)), "score", ends=ends)
-    labels = [one_line(name) for name in names]
+    finding, labels = "", [one_line(name) for name in names]
     if ranks is not None:
         first = [name for name, (_, may) in zip(names, ranks, strict=True) if may]
         claim = "cannot be told apart from the best" if first[1:] else "is ahead of all others"
-        finding = f"{findings.some(first)} {claim}"
+        finding = f"{joined(map(one_line, first), 3)} {claim}"
         # A figure space is as wide as a digit, which aligns the ranks.
         width = 1 + max(4, *(len(rank) for rank, _ in ranks))
         columns = [rank.rjust(width, FIGURE_SPACE) for rank, _ in ranks]
@@ -87,12 +83,12 @@ def score_by_cost(
     # In order of cost, the line joins the models that beat all cheaper ones.
     front = [i for k, i in enumerate(order) if not k or y[i] > y[order[:k]].max()]
     unbeaten = [i for k, i in enumerate(order) if not (ends[0][order[:k]] > ends[1][i]).any()]
-    finding = findings.EMPTY
+    finding = f"Score by {what}"
     if len(known) == 1:
         [i] = known
         finding = f"{one_line(names[i])}: score {y[i]:.3f}; {what}: {x[i]:.3g}"
     elif unbeaten:
-        kept = findings.some([names[i] for i in sorted(unbeaten, key=lambda i: -y[i])])
+        kept = joined((one_line(names[i]) for i in sorted(unbeaten, key=lambda i: -y[i])), 3)
         finding = f"No cheaper model scores above the interval of {kept}"
     height = 1.2 + ROW * max(len(names), 9)
     figure, (axes,) = style.panels(PAGE, height, finding)
@@ -133,8 +129,8 @@ def tokens_against_correctness(
         times = "about" if [*ends] == ["1"] else f"{' to '.join(ends)} times"
         finding = f"Attempts that are not correct take {times} the tokens of correct ones"
     figure, (axes,) = style.panels(PAGE, 1.3 + ROW * len(names), finding)
-    filled: dict[str, Any] = {"color": HUES["correct"], "marker": "o", "linestyle": ""}
-    empty = {"color": HUES["wrong"], "marker": "s", "linestyle": "", "markerfacecolor": "white"}
+    filled: dict[str, Any] = {"color": style.COLORS[5], "marker": "o", "linestyle": ""}
+    empty = {"color": style.RED, "marker": "s", "linestyle": "", "markerfacecolor": "white"}
     looks = {"correct attempts": filled, "not correct": empty}
     # Both points of a row, slightly apart so that neither hides the other.
     for means, shift, look in zip((correct, wrong), (-0.12, 0.12), looks.values(), strict=True):
@@ -163,9 +159,7 @@ def rank_lines(
     labels = [one_line(name, 32) for name in columns]
     letters = max((len(label) for label in labels), default=0)
     slanted = 0.15 + 0.044 * letters  # inches
-    firsts = [[names[i] for i in np.flatnonzero(column == 1)] for column in values.T]
-    finding = findings.most_often(firsts, "under {} of {} rubrics")
-    figure, axes, looks = _rank_axes(names, values, finding, title, slanted)
+    figure, axes, looks = _rank_axes(names, values, title, "", slanted)
     for row, look in zip(values, looks, strict=True):
         axes.plot(range(len(columns)), row, **look, markersize=5, clip_on=False)
     axes.set_xlim(-0.15, len(columns) - 1 + 0.15)
@@ -218,48 +212,3 @@ def _rank_axes(
     gap = 0.85 * models / max(models, FEWEST)
     end_labels(axes, ranks[:, -1], [one_line(name) for name in names], looks, gap)
     return figure, axes, looks
-
-
-@style.styled
-def heat_map(
-    names: Sequence[str], question_ids: Sequence[str], success: npt.ArrayLike, title: str = ""
-) -> Figure:
-    """Draw the share of correct trials of each model on each question.
-
-    Models are sorted from best to worst and questions from easy to hard, by their means.
-
-    `success` are shares from 0 to 1 of L models on M questions, shape (L, M). If there is no room
-    for all `question_ids` every k-th is labeled, and if a column would be thinner than two dots at
-    200 dpi, neighbors are averaged.
-    """
-    shares = plain(success)
-    rows, columns = (np.argsort(-shares.mean(axis=axis), kind="stable") for axis in (1, 0))
-    never, always = (shares.max(axis=0) == 0).sum(), (shares.min(axis=0) == 1).sum()
-    finding = f"Of {len(columns)} questions, {never} are never solved by any model,"
-    finding += f" {always} always by every one"
-    size, first = style.bins(len(columns), 450)  # of 4.5 inches beside the names
-    sums = np.add.reduceat(shares[np.ix_(rows, columns)], first, axis=1)
-    shares = sums / np.diff([*first, len(columns)])
-    columns, (models, questions) = columns[first], shares.shape
-    figure, (axes,) = style.panels(PAGE, 1.9 + 0.17 * models, finding, about=title)
-    greens = LinearSegmentedColormap.from_list("correct", ["#f1f2f3", "#59b398", "#004735"])
-    mesh = axes.pcolormesh(
-        np.arange(questions + 1) - 0.5, np.arange(models + 1) - 0.5, shares,
-        # Edges in the colors of the cells, without which viewers show seams.
-        cmap=greens, vmin=0, vmax=1, linewidth=0.7, edgecolors="face",
-    )  # fmt: skip
-    axes.set(xlim=(-0.5, questions - 0.5), ylim=(models - 0.5, -0.5))
-    axes.set_yticks(range(models), [one_line(names[i]) for i in rows])
-    step = -(-questions // 36)  # names of 7 points need 0.12 of the 4.5 inches
-    ids = [one_line(question_ids[j], 18) for j in columns[::step]]
-    axes.set_xticks(range(0, questions, step), ids, rotation=90, fontsize=style.SMALL)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    note = f", {size} per column" * (size > 1)
-    note += "" if step == 1 else f"; 1 in {step * size} labeled"
-    axes.set_xlabel(f"question, from easy to hard{note}")
-    bar = figure.colorbar(mesh, ax=axes, fraction=0.03, pad=0.015, aspect=8 + models)
-    bar.set_ticks([0, 0.25, 0.5, 0.75, 1] if models > 4 else [0, 0.5, 1])
-    bar.set_label("share of correct trials")
-    bar.outline.set_visible(False)
-    return figure

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Affine2D, ScaledTranslation, blended_transform_factory
 
 from bayes_at_n.pipeline.display import style
@@ -108,19 +108,6 @@ def log_ticks(axes: Axes, at: Numbers, words: Sequence[str]) -> None:
             ticks.append(i)
     axes.set_xticks([float(at[i]) for i in ticks], [words[i] for i in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-def money_axis(axes: Axes) -> None:
-    """Set ticks of costs: 1, 2, 3 and 5 times powers of ten, or fewer, as plain numbers."""
-    low, high = axes.get_xlim()
-    for digits in ((1, 2, 3, 5), (1, 2, 5), (1,)):
-        ticks = np.asarray(LogLocator(subs=digits).tick_values(low, high))
-        ticks = ticks[(low <= ticks) & (ticks <= high)]
-        if len(ticks) <= 8:
-            break
-    axes.set_xticks(ticks, [f"{tick:,.12g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(low, high)
 
 
 def key(

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, one_line, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import Curve, end_labels, key, log_ticks
 
 ROW = 0.17  # inches of a name
@@ -32,9 +31,7 @@ def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str =
     """
     last = len(names)
     high = 1.3 + ROW * max(last, FEWEST)
-    rates = {label: rate for label, (_, _, rate) in panels.items()}
-    finding = findings.extreme(rates, "share of pairs that reverse", "{:.1%}")
-    figure, axes = style.panels(PAGE, min(high, style.TALLEST), finding, len(panels), about=title)
+    figure, axes = style.panels(PAGE, min(high, style.TALLEST), title, len(panels))
     looks = style.palette(last)
     across = range(1, last + 1, -(-last * len(panels) // 20))
     up = range(1, last + 1, -(-last // 20))
@@ -87,9 +84,7 @@ def trend(
     MaP, whatever the scores are computed from, has an axis of its own.
     """
     k, (low, high) = plain(prr.x), prr.interval()
-    of_k = {f"k = {at:g}": float(y) for at, y in zip(k, plain(prr.y), strict=True)}
-    finding = findings.extreme(of_k, "share of pairs that reverse", "{:.1%}")
-    figure, (axes,) = style.panels(PAGE, 2.9, finding, about=title)
+    figure, (axes,) = style.panels(PAGE, 2.9, title)
     rates: dict[str, Any] = {"color": BLUE, "marker": "o", "linestyle": "-"}
     bars: dict[str, Any] = {"color": BLUE, "linewidth": 5, "alpha": 0.3}
     means = {**rates, "marker": "_", "linestyle": "", "markersize": 9, "markeredgewidth": 1.4}

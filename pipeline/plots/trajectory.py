@@ -1,17 +1,12 @@
 """Figures of training runs: scores by step, and how well each protocol keeps their order."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
 
-import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.display.style import INK, PAGE, one_line, plain
-from bayes_at_n.pipeline.plots import findings
+from bayes_at_n.pipeline.display.style import PAGE, one_line, plain
 from bayes_at_n.pipeline.plots.lines import (
     LEGEND_LINE,
     bars,
@@ -20,7 +15,6 @@ from bayes_at_n.pipeline.plots.lines import (
     legend_rows,
     log_ticks,
     looks_of,
-    money_axis,
     steps_axis,
 )
 from bayes_at_n.pipeline.plots.lines import Curve as Curve
@@ -29,9 +23,7 @@ ACROSS = 4  # most panels in a row
 STEP = "training step"
 TAU = "τ with training order, ties discordant"
 TRIALS = "number of trials n (per question)"
-COST = "cost of evaluating one checkpoint, in the unit of the prices"
 CHANCE = 0.5
-NEAR = 0.1  # a ratio of variances counts as good up to so far from 1
 Panels = Mapping[str, Mapping[str, Curve]]  # head -> label -> line
 
 
@@ -50,17 +42,7 @@ def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str
     beside = len(panels) == 1
     below = 0.0 if beside else LEGEND_LINE * legend_rows([*looks])
     high = 2.5 if rows == 1 else min(1.75, (style.TALLEST - 0.7 - below) / rows)
-    ends = [
-        {label: findings.last(of.y) for label, of in lines.items()} for lines in panels.values()
-    ]
-    finding = findings.at_end(next(iter(panels.values())), "score at the last step")
-    if not beside:
-        tops = [max(np.nan_to_num([*of.values()], nan=-1), default=-1) for of in ends]
-        firsts = [[k for k in of if of[k] == top] for of, top in zip(ends, tops, strict=True) if of]
-        finding = findings.most_often(firsts, "at the end of {} of {} panels")
-    figure, places = style.panels(
-        PAGE, 0.6 + below + high * rows, finding, columns, rows, about=title
-    )
+    figure, places = style.panels(PAGE, 0.6 + below + high * rows, title, columns, rows)
     for axes in places[len(panels) :]:
         axes.remove()
     for k, (name, lines) in enumerate(panels.items()):
@@ -96,9 +78,7 @@ def side_by_side(
     pairs = _labels(below)
     looks = looks_of([*_labels(panels), *pairs])
     size = 3.0 + 1.35 * bool(pairs) + LEGEND_LINE * legend_rows([*looks])
-    head, lines = [*panels.items()][-1]
-    finding = findings.at_end(lines, f"score at the last step, {head}")
-    figure, axes = style.panels(PAGE, size, finding, 2, 2 if pairs else 1, about=title)
+    figure, axes = style.panels(PAGE, size, title, 2, 2 if pairs else 1)
     steps = [line for lines in panels.values() for line in lines.values()]
     if pairs:
         axes[0].get_gridspec().set_height_ratios([1.7, 1])  # type: ignore[union-attr]
@@ -130,88 +110,14 @@ def stability_by_samples(
     `n` are numbers of trials, the ticks, shape (T,), and `tau` protocol -> Kendall's τ with the
     order of training, by the number of trials.
     """
-    figure, axes = _stability(tau, title, TRIALS, interval, 2.9, dodge=True)
+    height = max(2.9, 0.7 + LEGEND_LINE * len(tau))
+    figure, (axes,) = style.panels(PAGE, height, title)
+    bars(axes, tau, looks := looks_of(tau), dodge=True)
+    axes.set(xlabel=f"{TRIALS}{_interval('; lines', interval, [tau])}", ylabel=TAU)
+    key(figure, looks)
     axes.set_xscale("log", base=2)
     log_ticks(axes, plain(n), [f"{value:g}" for value in plain(n)])
     axes.grid(axis="y")
-    return figure
-
-
-class Priced(NamedTuple):
-    """One protocol's stability by the cost of several numbers of trials."""
-
-    line: Curve
-    n: Sequence[object]  # numbers of trials, or other labels of the points
-
-
-@style.styled
-def cost_stability(points: Mapping[str, Priced], title: str = "", interval: str = "") -> Figure:
-    """Draw stability by the cost of an evaluation: up and to the left is better.
-
-    Protocols with the same trials cost the same, so numbers of trials are printed once, above the
-    axes, at the median of their costs.
-
-    `points`: protocol -> its points.
-    """
-    lines = {label: priced.line for label, priced in points.items()}
-    figure, axes = _stability(lines, title, COST, interval, 3.1)
-    costs: dict[str, list[float]] = {}
-    for priced in points.values():
-        for word, value in zip(priced.n, plain(priced.line.x), strict=True):
-            costs.setdefault(str(word), []).append(float(value))
-    axes.set_xscale("log")
-    axes.grid(axis="both")
-    money_axis(axes)
-    medians = sorted((float(np.median(of)), word) for word, of in costs.items())
-    top: Any = axes.secondary_xaxis("top")
-    log_ticks(top, np.array([cost for cost, _ in medians]), [word for _, word in medians])
-    top.set_xlabel(TRIALS)
-    top.spines["top"].set_visible(True)
-    return figure
-
-
-@style.styled
-def variance(
-    p: npt.ArrayLike,
-    ratios: Mapping[str, npt.ArrayLike],
-    title: str = "",
-    expected: Mapping[str, npt.ArrayLike] | None = None,
-) -> Figure:
-    """Draw the delta method's variance of Pass@k over the exact one, by success rate.
-
-    Ratios are on a logarithmic axis from 1/10 to 10, which clips others.
-
-    `p` are success rates of a question, shape (P,); `ratios` label ("k = 4") -> delta / exact,
-    shape (P,), masked where the exact one is 0; `expected`, drawn dashed, label -> expected
-    posterior variance / exact, likewise.
-    """
-    rates, looks = plain(p), looks_of(ratios)
-    near = {k: float((np.abs(plain(of) - 1) <= NEAR).mean()) for k, of in ratios.items()}
-    what = f"share of success rates within {NEAR:.0%} of the exact variance"
-    finding = findings.extreme(near, what, "{:.0%}")
-    figure, (axes,) = style.panels(PAGE, 2.9, finding, about=title)
-    axes.axhspan(1 - NEAR, 1 + NEAR, color=style.GRAY, alpha=0.25, linewidth=0)
-    axes.axhline(1, color=INK, linewidth=0.7)
-    for i, (label, look) in enumerate(looks.items()):
-        look["linestyle"] = "-"
-        marks = style.every(len(rates), i)
-        axes.plot(rates, plain(ratios[label]), **look, markevery=marks)
-        if expected and label in expected:
-            dashed = look | {"linestyle": "--"}
-            axes.plot(rates, plain(expected[label]), **dashed, markevery=marks)
-    axes.grid(axis="y")
-    axes.set(xlim=(0, 1), yscale="log", ylim=(0.1, 10))
-    ticks = (0.1, 0.2, 0.5, 1, 2, 5, 10)
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set(
-        xlabel=f"success rate p of a question; gray: within {NEAR:.0%}",
-        ylabel="variance / exact variance",
-    )
-    looks["delta method"] = {"color": INK, "linestyle": "-"}
-    if expected:
-        looks["posterior, expected"] = {"color": INK, "linestyle": "--"}
-    key(figure, looks)
     return figure
 
 
@@ -223,21 +129,3 @@ def _interval(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -
     """Return the label of the intervals; "" if no line has one."""
     banded = any(line.low is not None for lines in panels for line in lines.values())
     return f"{what}: {interval}" if interval and banded else ""
-
-
-def _stability(
-    lines: Mapping[str, Curve],
-    title: str,
-    xlabel: str,
-    interval: str,
-    high: float,
-    dodge: bool = False,
-) -> tuple[Figure, Axes]:
-    """Draw a panel of τ with vertical intervals and a legend, at least `high` inches high."""
-    height = max(high, high - 2.2 + LEGEND_LINE * len(lines))
-    finding = findings.at_end(lines, "τ with most trials")
-    figure, (axes,) = style.panels(PAGE, height, finding, about=title)
-    bars(axes, lines, looks := looks_of(lines), dodge)
-    axes.set(xlabel=f"{xlabel}{_interval('; lines', interval, [lines])}", ylabel=TAU)
-    key(figure, looks)
-    return figure, axes

@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import BLUE, INK, NORMAL, PAGE, Numbers, plain
-from bayes_at_n.pipeline.plots import findings
 from bayes_at_n.pipeline.plots.lines import Curve
 
 SURE = 0.95
@@ -77,9 +76,7 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
     Raises KeyError: D = 0 is missing.
     """
     trials, uniform = plain(tau[0].x), plain(tau[0].y)
-    gained = {f"D = {d}": float(np.nanmax(plain(of.y) - uniform)) for d, of in tau.items() if d}
-    finding = findings.extreme(gained, "gain in τ", "{:+.3f}")
-    figure, (shares, curves, gains) = style.panels(PAGE, 2.9, finding, columns=3, about=title)
+    figure, (shares, curves, gains) = style.panels(PAGE, 2.9, title, columns=3)
     sample = np.ravel(plain(update_tau))
     sample = np.round(sample[np.isfinite(sample)], 9)
     values, counts = np.unique(sample, return_counts=True)

@@ -35,16 +35,21 @@ def entries(group: str, kind: type[Kind]) -> Iterator[Kind]:
 
 
 def tables() -> list[Table]:
-    """Return the tables of datasets and of models; docs has them, too."""
+    """Return the tables of datasets, models and suites; docs has them, too."""
     datasets = [
         _row(cfg, cfg.path) | {"answer": cfg.answer, "questions": cfg.about.questions}
         for cfg in entries("dataset", DatasetConfig)
     ]
     models = [_row(cfg, cfg.id) | {"card": _card(cfg)} for cfg in entries("model", ModelConfig)]
     titles = {"name": "dataset", "answer": "answer", "questions": "questions"}
+    suites = [
+        {"name": f"suite/{name}", "datasets": ", ".join(compose.suite(f"suite/{name}"))}
+        for name in compose.files("dataset/suite")
+    ]
     return [
         _table("datasets", datasets, titles),
-        _table("models", models, {"name": "model", "card": "its card asks for"}),
+        _table("models", models, {"name": "model", "card": "recommended by its card"}),
+        Table("suites", columns(align="left", name="suite", datasets="datasets"), suites),
     ]
 
 

@@ -19,18 +19,16 @@ class Facts:
     """What a server reports about itself.
 
     Attributes:
-        api: completions, chat or generate.
+        api: completions or chat.
         served_name: the model's name there.
         context: the most tokens, prompt and completion together; None if not reported.
-        software: vllm, sglang, llamacpp; empty if not reported.
-        version: of the software, or empty.
+        software: vllm, or empty.
     """
 
     api: str
     served_name: str
     context: int | None = None
     software: str = ""
-    version: str = ""
 
 
 def facts(run: Run, tokenizer: Any | None) -> Facts | None:
@@ -57,7 +55,9 @@ def facts(run: Run, tokenizer: Any | None) -> Facts | None:
 def recorded(run: Run) -> Facts | None:
     """Return the facts that `prepare` has recorded; None before it, and for other engines."""
     entry = runfolder.read_manifest(run).get(KEY)
-    return Facts(**entry) if entry and kind(run.cfg.engine.name).served else None
+    if not entry or not kind(run.cfg.engine.name).served:
+        return None
+    return Facts(**{name: entry[name] for name in Facts.__match_args__ if name in entry})
 
 
 def tokenizer(cfg: RunConfig) -> Any | None:
@@ -72,7 +72,7 @@ def tokenizer(cfg: RunConfig) -> Any | None:
         return models.tokenizer(cfg.model)
     except UserError as error:  # the name is a hosted model's, or the network is down
         needed = not engine.served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
-        named = cfg.model.tokenizer is not None or cfg.engine.api in ("completions", "generate")
+        named = cfg.model.tokenizer is not None or cfg.engine.api == "completions"
         if needed or named:
             raise
         note(f"no tokenizer available, so prompts are sent as chat turns ({error})")

@@ -29,7 +29,6 @@ from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.sessions import Totals
 from bayes_at_n.pipeline.workers import devices, spent
-from bayes_at_n.pipeline.workers.spent import Spent
 
 # Of attempts/ on disk; measured on random ids, log-probs and text, which hardly compress.
 BYTES_PER_TOKEN = 7.6
@@ -70,23 +69,13 @@ class Hardware(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Expected cost of sampling pending attempts."""
+    """Expected cost of sampling pending attempts, or of judging them."""
 
-    tokens: float  # of completions
+    tokens: float  # of completions, or of texts to read
     most: float  # upper bound of `tokens`
     basis: str  # of the number of tokens
     seconds: float | None = None  # None: not known, see `how`
     how: str = ""  # basis of `seconds`, or why it is not known
-
-
-class Judging(NamedTuple):
-    """Expected cost of the verifier."""
-
-    attempts: int
-    tokens: float  # to read
-    seconds: float | None = None  # None: not known
-    memory: int = 0  # bytes of the weights and of the longest attempt's cache
-    how: str = ""  # why it is not known exactly
 
 
 class Estimate(NamedTuple):
@@ -94,10 +83,9 @@ class Estimate(NamedTuple):
 
     planned: int  # attempts
     pending: int
-    measured: bool  # whether the length of attempts is that of finished ones
-    prompts: float  # prompt tokens, counted per attempt
+    prompts: float  # prompt tokens of pending attempts
     cost: Cost
-    judging: Judging | None
+    judging: Cost | None  # by the verifier; None: nothing to judge
     paid: float | None  # price of the most tokens; None: no prices are set
 
 
@@ -116,7 +104,7 @@ def gpu_hardware(text: str, number: int, where: str, memory: int | None = None) 
 
 
 def cpu_hardware(cores: int, where: str) -> Hardware:
-    """Return hardware with CPU cores."""
+    """Return hardware with CPU cores only."""
     return Hardware(f"{plural(cores, 'core')} {where}", 0, None, *(cores * x for x in _CORE))
 
 
@@ -180,7 +168,7 @@ def sampling_cost(
     if mean:
         cost = Cost(pending * mean, pending * mean, "the mean of those so far")
     else:
-        cost = Cost(SHARE * most, most, f"assumed: {SHARE:.0%} of the limit, as in the paper")
+        cost = Cost(SHARE * most, most, f"a guess; {SHARE:.0%} of the limit, as in the paper")
     if kind(cfg.engine.name).served:
         return cost._replace(how="a server's GPUs are unknown")
     if totals and totals.completion_tokens and (taken := totals.gpu_s or totals.wall_s):
@@ -197,12 +185,19 @@ def sampling_cost(
 def _time_by_size(
     cfg: RunConfig, rows: Rows, pending: int, tokens: float, hardware: Hardware
 ) -> tuple[float | None, str]:
-    """Return the seconds by the sizes of model and hardware, and the arithmetic in words."""
-    if models.local_folder(cfg.model) is None:
-        return _time_by_name(cfg, tokens, hardware)
-    memory = EngineMemory(cfg, rows, hardware.memory or 1)
-    if not memory.weights or not memory.attempt:  # `prepare` downloads config.json only
-        return _time_by_name(cfg, tokens, hardware)
+    """Return the seconds by the sizes of model and hardware, and the arithmetic in words.
+
+    Of a model whose weights are not on this machine, by the size in its name.
+    """
+    memory = (
+        EngineMemory(cfg, rows, hardware.memory or 1) if models.local_folder(cfg.model) else None
+    )
+    if memory is None or not memory.weights or not memory.attempt:  # or only its config.json
+        if not (weights := sizing.weight_bytes_by_name(cfg.model.id)):
+            return None, "the weights are not on this machine yet"
+        step = step_s(hardware, weights, weights, weights, 32)  # caches as large as the weights
+        how = "by the size in the model's name; its weights are not on this machine yet"
+        return tokens * step / (32 * max(1, hardware.gpus)), how
     size, batch = cfg.engine.tensor_parallel_size, cfg.engine.batch_size
     if size == AUTO:
         size = memory.gpus(hardware.gpus) if hardware.gpus else 1
@@ -215,7 +210,11 @@ def _time_by_size(
     engines = max(1, hardware.gpus // size)
     batch = min(batch, -(-pending // engines))
     one = hardware._replace(bandwidth=hardware.bandwidth * size, speed=hardware.speed * size)
-    active = memory.weights * _active_share(cfg)
+    own = models.read_config(cfg.model).get_text_config()
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    experts = next(filter(None, (getattr(own, name, None) for name in names)), 1)
+    used = (getattr(own, "num_experts_per_tok", None) or 1) if experts > 1 else 1
+    active = memory.weights * min(1.0, used / experts)
     caches = batch * memory.on_gpus(memory.attempt, size)
     step = step_s(one, memory.weights, active, caches, batch)
     alone = step_s(one, memory.weights, active, memory.attempt, 1)
@@ -223,73 +222,46 @@ def _time_by_size(
     # The last long attempts run alone.
     lost = _START_S[bool(hardware.gpus)] + memory.weights / 1e9 + alone * longest / 2
     return tokens * step / (batch * engines) + lost, (
-        f"assumed: {_EFFICIENCY:.0%} of its bandwidth; {batch} sequences of {gib(memory.attempt)}"
-        f" and {gib(memory.weights)} of weights, so {si(batch / step)} tokens/s per engine,"
-        f" and {duration(lost)} to start and for the last attempts"
+        f"from the sizes of model and hardware; {_EFFICIENCY:.0%} of the bandwidth,"
+        f" {batch} sequences of {gib(memory.attempt)} and {gib(memory.weights)} of weights,"
+        f" so {si(batch / step)} tokens/s per engine, and {duration(lost)} to start and"
+        " for the last attempts"
     )
 
 
-def _time_by_name(cfg: RunConfig, tokens: float, hardware: Hardware) -> tuple[float | None, str]:
-    """Return the seconds for a model whose weights are not on this machine, by its name."""
-    if not (size := sizing.weight_bytes_by_name(cfg.model.id)):
-        return None, "the weights are not on this machine yet"
-    rate = 32 / step_s(hardware, size, size, size, 32)  # caches as large as the weights
-    seconds = tokens / (rate * max(1, hardware.gpus))
-    return seconds, "by the size in the model's name; its weights are not on this machine yet"
-
-
-def _active_share(cfg: RunConfig) -> float:
-    """Return the share of the weights that a token uses, which is less than 1 with experts."""
-    own = models.read_config(cfg.model).get_text_config()
-    names = ("num_experts", "num_local_experts", "n_routed_experts")
-    experts = next(filter(None, (getattr(own, name, None) for name in names)), None)
-    return min(1.0, (getattr(own, "num_experts_per_tok", 1) or 1) / experts) if experts else 1.0
-
-
-def judging_cost(
-    cfg: RunConfig, attempts: int, tokens: float, hardware: Hardware
-) -> Judging | None:
-    """Estimate the cost of judging attempts with `tokens` each; None without a verifier."""
-    if cfg.verifier.id is None or "verify" not in cfg.stages:
+def judging_cost(cfg: RunConfig, attempts: int, tokens: float, hardware: Hardware) -> Cost | None:
+    """Estimate the cost of judging attempts of `tokens` each; None if nothing is judged."""
+    if cfg.verifier.id is None or "verify" not in cfg.stages or not attempts:
         return None
     model, engine = (judge := verifier_as_model(cfg)).model, judge.engine
-    each, attended, how = tokens + _VERIFIER_PROMPT, 0.0, ""
+    each, attended, weights = tokens + _VERIFIER_PROMPT, 0.0, sizing.weight_bytes_by_name(model.id)
     if kind(engine.name).served:
-        return Judging(attempts, attempts * each, how="by a server")
-    if models.local_folder(model) is None:  # not downloaded: without a network that takes long
-        weights, cache = sizing.weight_bytes_by_name(model.id), 0
-        how = "not on this machine yet" + ", size by its name" * bool(weights)
-    else:
-        limit, weights = models.context(model), sizing.weight_bytes(model)
-        each, own = min(each, limit), models.read_config(model).get_text_config()
+        return Cost(attempts * each, attempts * each, "by a server", how="by a server")
+    if models.local_folder(model) is not None:  # else: without a network a download takes long
+        weights = sizing.weight_bytes(model)
+        each, own = min(each, models.context(model)), models.read_config(model).get_text_config()
         # Attention: four operations per hidden unit, layer and earlier token, half of them on mean.
         attended = 2 * each * own.num_hidden_layers * own.hidden_size
-        longest = min(cfg.sampling.max_tokens + _VERIFIER_PROMPT, limit)
-        cache = sizing.cache_bytes(model, longest) or 0
+    read = attempts * each
     if weights is None:
-        return Judging(attempts, attempts * each, how=how or "its size is unknown")
+        return Cost(read, read, cfg.verifier.name, how="its size is unknown")
     rate = hardware.speed * _EFFICIENCY * max(1, hardware.gpus) / (weights + attended)
-    seconds = attempts * each / rate + _START_S[bool(hardware.gpus)] + weights / 1e9
-    memory = weights + cache + sizing.OVERHEAD * bool(hardware.gpus)
-    return Judging(attempts, attempts * each, seconds, memory, how)
+    seconds = read / rate + _START_S[bool(hardware.gpus)] + weights / 1e9
+    return Cost(read, read, cfg.verifier.name, seconds)
 
 
 def estimate(run: Run, rows: Rows, hardware: Hardware) -> Estimate:
     """Estimate a run's cost from its attempts so far, or from assumptions if there are none."""
-    cfg, lengths = run.cfg, _prompt_lengths(rows)
+    cfg, prompt = run.cfg, statistics.fmean(_prompt_lengths(rows))
     planned = len(rows) * cfg.sampling.trials
     usage = outcomes.usage(run, [row["question_id"] for row in rows])
     pending, mean = planned - usage.attempts, usage.completion_mean
-    # Exact, except for imported attempts without the length of their prompt.
-    unknown = (usage.attempts - usage.prompts_known) * statistics.fmean(lengths)
-    prompts = cfg.sampling.trials * sum(lengths) - usage.prompt_tokens - unknown
     judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
-
     cost = sampling_cost(cfg, rows, pending, hardware, mean, usage.spent)
-    each = (mean or cost.tokens / max(1, pending)) + statistics.fmean(lengths)
-    judging = judging_cost(cfg, max(0, planned - judged), each, hardware)
-    paid = outcomes.price(cfg.engine, prompts, cost.most)
-    return Estimate(planned, pending, bool(mean), prompts, cost, judging, paid)
+    each = (mean or cost.tokens / max(1, pending)) + prompt
+    judging = judging_cost(cfg, planned - judged, each, hardware)
+    paid = outcomes.price(cfg.engine, pending * prompt, cost.most)
+    return Estimate(planned, pending, pending * prompt, cost, judging, paid)
 
 
 def _prompt_lengths(rows: Rows) -> list[int]:
@@ -303,13 +275,13 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
     `on_cluster`: for all tasks of a run there, not this machine. Raises UserError: whatever
     `prepare` would raise.
     """
+    cut: raised_cap.Cut = {}
     try:
         built = questions_table.build(run)
     except NotHere as error:
         results.print(f"{error}; assuming {_ASSUMED_QUESTIONS} questions:")
         one: dict[str, Any] = {"prompt": " " * 800, "prompt_token_ids": None, "question_id": ""}
         rows = [one | {"max_tokens": run.cfg.sampling.max_tokens}] * _ASSUMED_QUESTIONS
-        cut: raised_cap.Cut = {}
     else:
         rows = built.rows()
         runfolder.check_same(run, built.identity, raising=True)
@@ -323,60 +295,48 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
     hardware = cluster_hardware(run.cfg.cluster) if on_cluster else local_hardware(run.cfg)
     expected = estimate(run, rows, hardware)
     results.print(f"pending: {expected.pending} of {expected.planned} attempts, into {run.path}")
-    parts: dict[str, Any] = expected._asdict()
-    for name in ("cost", "judging"):
-        parts[name] = parts[name] and parts[name]._asdict()
+    parts: dict[str, Any] = expected._asdict() | {"cost": expected.cost._asdict()}
+    parts["judging"] = expected.judging and expected.judging._asdict()
     parts |= {"protocol": card.protocol(run.cfg), "card": card.known(run.cfg.model)}
     print_json({"run": run.path, "questions": len(rows), **parts})
-    if not expected.pending and not (expected.judging and expected.judging.attempts):
-        return
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
         words = raised_cap.described(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens in addition to the estimate")
-    for line in _lines(run, expected, hardware):
-        results.print(line)
+    if expected.pending or expected.judging or cut:
+        for line in _lines(run, expected, hardware):
+            results.print(line)
 
 
 def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
     """Yield lines on tokens, disk, time, budget, price and the verifier."""
-    cost, cfg = expected.cost, run.cfg
-    most = "" if expected.measured else f"; at most {si(cost.most)}"
-    prompts = si(expected.prompts)
-    yield f"tokens: about {si(cost.tokens)} ({cost.basis}){most}; prompts {prompts}"
+    cost, cfg, prompts = expected.cost, run.cfg, si(expected.prompts)
+    most = f"; at most {si(cost.most)}" * (cost.most > cost.tokens)
+    yield f"tokens: about {si(cost.tokens)} ({_short(cost.basis)}){most}; prompts {prompts}"
     yield f"disk: about {si(BYTES_PER_TOKEN * cost.tokens)}B"
-    yield f"time: {_time(cost.seconds, hardware)} ({_how(cost)})"
+    yield f"time: {_time(cost, hardware)}"
     if cfg.budget.given:
-        so_far = spent.spent([run])
-        finished = max(1, expected.planned - expected.pending)
-        device_s = expected.pending * so_far.device_s / finished
-        needed = spent.account(cfg, Spent(expected.prompts, cost.most, device_s))
-        left = spent.left(cfg, so_far)
-        shares = [left[key] / needed[key]["spent"] for key in left if needed[key]["spent"]]
-        bound = "about" if expected.measured else "at least"
-        fit = f"; {bound} {int(expected.pending * min([1.0, *shares]))} attempts fit" * bool(shares)
-        yield spent.in_words(spent.account(cfg, so_far)) + fit
+        yield spent.in_words(spent.account(cfg, spent.spent([run])))
     if expected.paid is not None:
-        bound = "about" if expected.measured else "at most"
+        bound = "at most" if most else "about"
         yield f"price: {bound} {expected.paid:,.2f}, including {prompts} prompt tokens"
-    if (judge := expected.judging) and judge.attempts:
-        needs = [f"{gib(judge.memory)} of memory", _time(judge.seconds, hardware)]
-        needs = [*(needs if judge.seconds else []), *filter(None, [judge.how])]
-        texts = f"{judge.attempts:,} attempts, about {si(judge.tokens)} tokens to read"
-        yield f"verifier: {cfg.verifier.name}, {texts}; {', '.join(needs)}"
+    if judge := expected.judging:
+        read = f"about {si(judge.tokens)} tokens to read"
+        yield f"verifier: {cfg.verifier.name}, {read}; {_time(judge, hardware)}"
 
 
-def _how(cost: Cost) -> str:
-    """Return how the time was estimated, with the calculation if --verbose."""
-    return cost.how if mode("verbose") else cost.how.partition(";")[0]
+def _short(basis: str) -> str:
+    """Drop the calculation, which follows the first ";", unless --verbose."""
+    return basis if mode("verbose") else basis.partition(";")[0]
 
 
-def _time(seconds: float | None, hardware: Hardware) -> str:
-    if seconds is None:
-        return "not known"
-    hours = f", {seconds * hardware.gpus / 3600:.2g} GPU-hours" * bool(hardware.gpus)
-    return f"about {duration(seconds)}{hours} on {hardware.name}"
+def _time(cost: Cost, hardware: Hardware) -> str:
+    how = f" ({_short(cost.how)})" * bool(cost.how)
+    if cost.seconds is None:
+        return f"not known{how}"
+    hours = f", {cost.seconds * hardware.gpus / 3600:.2g} GPU-hours" * bool(hardware.gpus)
+    return f"about {duration(cost.seconds)}{hours} on {hardware.name}{how}"
 
 
 def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[str]:
@@ -384,12 +344,11 @@ def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[s
 
     def in_words(parts: Collection[Estimate]) -> str:
         attempts, tokens = sum(one.pending for one in parts), sum(one.cost.tokens for one in parts)
-        times = [one.cost.seconds for one in parts]
-        times += [one.judging.seconds for one in parts if one.judging]
-        hours = sum(filter(None, times)) * max(1, hardware.gpus) / 3600
+        costs = [cost for one in parts for cost in (one.cost, one.judging) if cost]
+        hours = sum(cost.seconds or 0 for cost in costs) * max(1, hardware.gpus) / 3600
         size = si(BYTES_PER_TOKEN * tokens)
         return f"{attempts:,} attempts, {si(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
     for name, one in estimates.items():
-        yield f"{name}: {in_words([one])} ({one.cost.basis}; {_how(one.cost)})"
+        yield f"{name}: {in_words([one])} ({_short(one.cost.basis)}; {_short(one.cost.how)})"
     yield f"about {in_words(estimates.values())} on {hardware.name}, with the verifier"

@@ -28,18 +28,27 @@ def fetch(prompt: OfficialPrompt) -> Path:
 
     Raises UserError: it cannot be downloaded or used, is too long, or has another checksum.
     """
-    path = _path(prompt)
+    import httpx
+
+    path, url, source = _path(prompt), f"{SOURCE}/{prompt.file}", bytearray()
     if read(prompt) is None:
-        url = f"{SOURCE}/{prompt.file}"
-        with from_hub(url, "Check verifier.official and the network", online=False):
-            source = _download(url)
-            if (digest := hashlib.sha256(source).hexdigest()) != prompt.sha256:
-                raise UserError(
-                    f"{url}: has SHA-256 {digest}, not verifier.official.sha256={prompt.sha256}"
-                )
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic.replacing(path) as file:
-                file.write(source)
+        deadline, headers = time.monotonic() + _MAX_SECONDS, {"Accept-Encoding": "identity"}
+        with (
+            from_hub(url, "Check verifier.official and the network", online=False),
+            httpx.stream("GET", url, headers=headers, timeout=20) as answer,
+        ):
+            if not answer.is_success:
+                raise UserError(f"{url}: HTTP status {answer.status_code}")
+            for part in answer.iter_raw():  # never decompressed: it may be a zip bomb
+                source += part
+                if len(source) > _MAX_BYTES or time.monotonic() > deadline:
+                    limits = f"{_MAX_BYTES} bytes, or takes over {_MAX_SECONDS} s"
+                    raise UserError(f"{url}: is over {limits}")
+        if (digest := hashlib.sha256(source).hexdigest()) != prompt.sha256:
+            raise UserError(f"{url}: has SHA-256 {digest}, not {prompt.sha256}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic.replacing(path) as file:
+            file.write(source)
     template(prompt)
     return path
 
@@ -57,14 +66,25 @@ def read(prompt: OfficialPrompt) -> bytes | None:
 def template(prompt: OfficialPrompt) -> str:
     """Return the prompt with our names of fields and single braces.
 
-    Raises UserError: it was not downloaded, the file has no such text, or the text has unknown
-    fields.
+    It is the text that the file assigns to a name, perhaps with ``.strip()``. Raises UserError: it
+    was not downloaded, the file has no such text, or the text has unknown fields.
     """
-    source, parts = read(prompt), list[str]()
+    source, parts, found = read(prompt), list[str](), None
     if source is None:
         raise UserError(f"verifier.prompt={OFFICIAL}: not on this machine. {REMEDY}")
     try:
-        for text, field, form, conversion in string.Formatter().parse(_text(source, prompt.name)):
+        for node in ast.parse(source).body:
+            match node:
+                case ast.Assign([ast.Name(prompt.name)], ast.Constant(str(text))):
+                    found = text
+                case ast.Assign(
+                    [ast.Name(prompt.name)],
+                    ast.Call(ast.Attribute(ast.Constant(str(text)), "strip"), [], []),
+                ):
+                    found = text.strip()
+        if found is None:
+            raise ValueError("the file does not assign a text to that name")
+        for text, field, form, conversion in string.Formatter().parse(found):
             name = field if field is None else prompt.fields.get(field, field)
             if form or conversion or name not in (None, *FIELDS):
                 raise ValueError(f"its field {field!r} is not in verifier.official.fields")
@@ -78,31 +98,3 @@ def _path(prompt: OfficialPrompt) -> Path:
     from huggingface_hub import constants
 
     return Path(constants.HF_HOME) / "verifier-prompts" / prompt.sha256
-
-
-def _download(url: str) -> bytes:
-    import httpx
-
-    source, deadline = bytearray(), time.monotonic() + _MAX_SECONDS
-    with httpx.stream("GET", url, headers={"Accept-Encoding": "identity"}, timeout=20) as answer:
-        if not answer.is_success:
-            raise UserError(f"{url}: HTTP status {answer.status_code}")
-        for part in answer.iter_raw():  # never decompressed: it may be a zip bomb
-            source += part
-            if len(source) > _MAX_BYTES or time.monotonic() > deadline:
-                limits = f"{_MAX_BYTES} bytes, or takes over {_MAX_SECONDS} s"
-                raise UserError(f"{url}: is over {limits}")
-    return bytes(source)
-
-
-def _text(source: bytes, name: str) -> str:
-    """Return the text that a Python file assigns to a name, perhaps with ``.strip()``."""
-    for node in ast.parse(source).body:
-        match node:
-            case ast.Assign([ast.Name(known)], value) if known == name:
-                match value:
-                    case ast.Constant(str(text)):
-                        return text
-                    case ast.Call(ast.Attribute(ast.Constant(str(text)), "strip"), [], []):
-                        return text.strip()
-    raise ValueError("the file does not assign a text to that name")

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -197,28 +197,22 @@ def parse(
     Raises UserError: a field is missing, empty or not text.
     """
     fields, notes = cfg.fields, list[str]()
-    categories = [] if solved else _names(fields.category)
-    columns = [("id", fields.id)] if fields.id is not None else []
-    columns += [("problem", fields.problem)]
-    columns += [("answer", fields.answer)] if cfg.answer != "code" else []
-    columns += [("solution", fields.solution)] * solved
-    columns += [("cluster", fields.cluster)] if fields.cluster is not None and not solved else []
-    columns += [("choices", name) for name in _names(fields.choices)]
-    columns += [("category", name) for name in categories]
-    columns += [("date", fields.date)] if fields.date is not None and not solved else []
-    used = [(field, part) for field, name in columns for part in _parts(row, name)]
+    names = {key: _names(name) for key, name in asdict(fields).items() if key != "form"}
+    left_out = ("cluster", "category", "date") if solved else ("solution",)
+    names |= {key: [] for key in (*left_out, *["answer"] * (cfg.answer == "code"))}
+    used = [(key, part) for key in names for name in names[key] for part in _parts(row, name)]
     if missing := [(field, part) for field, part in used if _cell(row, part) is _ABSENT]:
         absent = " and no field ".join(repr(part) for _, part in missing)
         remedy = " ".join(dict.fromkeys(f"dataset.fields.{field}=NAME" for field, _ in missing))
         raise UserError(f"{position}: no field {absent}; found {_listed(row)}. Set {remedy}")
     cells = {
         field: _joined(row, name, field, position, notes)
-        for field, name in columns
-        if field in ("id", "problem", "solution", "cluster")
+        for field in ("id", "problem", "solution", "cluster")
+        for name in names[field]
     }
     texts = {
-        field: _text(cells[field], field, getattr(fields, field), position, notes)
-        for field in cells
+        field: _text(cell, field, names[field][0], position, notes)
+        for field, cell in cells.items()
         if field != "cluster"
     }
     raw_id, gold = texts.get("id", str(number)), _gold(cfg, row, position, notes)
@@ -239,9 +233,11 @@ def parse(
         solution=texts.get("solution", ""),
         form=form or None,
         choices=choices,
-        cluster=_label(cells.get("cluster"), "cluster", position),
-        category=tuple(_category(_cell(row, name), position) for name in categories),
-        date=_date(_cell(row, fields.date), position) if fields.date and not solved else None,
+        cluster=next(iter(_labels([cells.get("cluster")], "cluster", position)), None),
+        category=tuple(
+            _labels(_cell(row, name), "category", position) for name in names["category"]
+        ),
+        date=_date(_cell(row, names["date"][0]), position) if names["date"] else None,
     )
     return question, notes
 
@@ -284,7 +280,12 @@ def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list
     """Return the gold answer in a row, read as `dataset.gold` and `dataset.gold_after` say."""
     name = cfg.fields.answer
     if cfg.answer == "code":
-        return _tests(row, name, position)
+        from bayes_at_n.verifiers.code import tests
+
+        try:
+            return tests.pack(row, name)
+        except ValueError as error:
+            raise UserError(f"{position}: {error}; found {_listed(row)}") from error
     value, where = _joined(row, name, "answer", position, notes), f"{position}: field {name!r}"
     if cfg.gold == "literal":
         value = _literal(value, where)
@@ -300,17 +301,14 @@ def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list
         if (box := unboxed(gold)) == gold:
             raise UserError(f"{where} has no \\boxed{{}}, which dataset.gold=box takes")
         return box
-    return gold if cfg.gold_after is None else _after(cfg.gold_after, gold, where, notes)
-
-
-def _tests(row: Mapping[str, Any], name: str, position: str) -> str:
-    """Return the tests of a program as a gold answer. Raises UserError."""
-    from bayes_at_n.verifiers.code import tests
-
-    try:
-        return tests.pack(row, name)
-    except ValueError as error:
-        raise UserError(f"{position}: {error}; found {_listed(row)}") from error
+    if cfg.gold_after is not None:
+        gold = gold.rpartition(cfg.gold_after)[2].strip() if cfg.gold_after in gold else ""
+        if not gold:
+            raise UserError(f"{where} has no gold answer after dataset.gold_after={cfg.gold_after}")
+        if _THOUSANDS.fullmatch(gold):  # a single answer, so the commas separate thousands
+            notes.append(f"answer: {gold} was read without its commas")
+            gold = gold.replace(",", "")
+    return gold
 
 
 def _literal(value: Any, where: str) -> Any:
@@ -321,26 +319,20 @@ def _literal(value: Any, where: str) -> Any:
         raise UserError(f"{where}: {value!r:.60} is no literal of Python or JSON") from error
 
 
-def _label(value: Any, field: str, position: str) -> str | None:
-    """Return the label in a cell; None for an empty one. Raises UserError: no short text."""
-    if value is None or value != value or value == "":
-        return None
-    if (
-        not isinstance(value, str | int | float | date)
-        or len(text := str(value).strip()) > _MAX_LABEL
-    ):
-        raise UserError(
-            f"{position}: dataset.fields.{field}: {value!r:.60} is no text or number of at most"
-            f" {_MAX_LABEL} characters"
-        )
-    return text or None
-
-
-def _category(value: Any, position: str) -> tuple[str, ...]:
-    """Return the labels in a cell of a category, which may be a list."""
-    items = value if isinstance(value, list | tuple) else [value]
-    labels = (_label(item, "category", position) for item in items)
-    return tuple(label for label in labels if label is not None)
+def _labels(value: Any, field: str, position: str) -> tuple[str, ...]:
+    """Return the labels in a cell, empty or a list. Raises UserError: no short text."""
+    labels = []
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if item is None or item != item:  # NaN
+            continue
+        text = str(item).strip()
+        if not isinstance(item, str | int | float | date) or len(text) > _MAX_LABEL:
+            raise UserError(
+                f"{position}: dataset.fields.{field}: {item!r:.60} is no text or number of at most"
+                f" {_MAX_LABEL} characters"
+            )
+        labels += [text] * bool(text)
+    return tuple(labels)
 
 
 def _date(value: Any, position: str) -> str | None:
@@ -350,8 +342,9 @@ def _date(value: Any, position: str) -> str | None:
     ('2025-01-01', '2025-09-01', '2025-09-12', None)
     """
     whole = isinstance(value, float) and value.is_integer()  # of a column of years with gaps
-    if (text := _label(int(value) if whole else value, "date", position)) is None:
+    if not (labels := _labels([int(value) if whole else value], "date", position)):
         return None
+    text = labels[0]
     try:
         return str(date.fromisoformat(f"{text[:10]}-01-01"[:10]))
     except ValueError as error:
@@ -411,17 +404,6 @@ def _text(
     if any("\ud800" <= c <= "\udfff" for c in string):
         raise UserError(f"{position}: field {name!r} holds half a character (a lone surrogate)")
     return string
-
-
-def _after(mark: str, solution: str, field: str, notes: list[str]) -> str:
-    """Return the gold answer after the last mark in a worked solution; `field`: for messages."""
-    gold = solution.rpartition(mark)[2].strip() if mark in solution else ""
-    if not gold:
-        raise UserError(f"{field} has no gold answer after dataset.gold_after={mark}")
-    if _THOUSANDS.fullmatch(gold):  # a single answer, so the commas separate thousands
-        notes.append(f"answer: {gold} was read without its commas")
-        gold = gold.replace(",", "")
-    return gold
 
 
 def mend(gold: str) -> tuple[str, list[str]]:

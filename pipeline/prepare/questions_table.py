@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.arguments import unknown
-from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
 from bayes_at_n.pipeline.prepare import endpoint, likelihood, models, questions, shots
 from bayes_at_n.pipeline.prepare.endpoint import Facts
@@ -22,7 +20,6 @@ from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, control_tokens, fill, options, plain, render, turns
-from bayes_at_n.verifiers import LETTERS
 
 MADE_FROM = b"made_from"  # in the table's metadata, see prepare/stage.py
 # Tokens that an option may take more in another position: its letter, and the line break.
@@ -31,7 +28,6 @@ _NOT_FOUND = (
     "prompt.shuffle=trial: the prompt of {} does not contain its options verbatim, or its tokens"
     " are not those of its text; use prompt.shuffle=question with this model"
 )
-_Prompt = tuple[str, list[int] | None]  # text and token ids; for chat turns, their JSON and None
 
 
 class Built(NamedTuple):
@@ -48,13 +44,14 @@ class Built(NamedTuple):
         return rows
 
 
-class _Chat(NamedTuple):
-    """A question as a model gets it: its options in order, and the chat turns."""
+class _Prompt(NamedTuple):
+    """A question as a model gets it."""
 
     question: Question
-    choices: list[str]
+    choices: list[str]  # in order
     gold: str
-    turns: list[dict[str, str]]
+    text: str  # of chat turns their JSON
+    ids: list[int] | None  # None: chat turns
 
 
 def build(run: Run) -> Built:
@@ -66,20 +63,23 @@ def build(run: Run) -> Built:
     loaded, notes = questions.load(cfg.dataset)  # first: a file's errors show within a second
     tokenizer = endpoint.tokenizer(cfg)
     server = endpoint.facts(run, tokenizer)
-    for line in notes:
-        warn(f"{cfg.dataset.name}: {line}")
-    if cfg.model.trust_remote_code:
-        warn(f"model.trust_remote_code=true: Python code that comes with {cfg.model.id} will run")
-    for group in (cfg.model, cfg.dataset):
-        if group.about.unverified:
-            warn(f"{group.name}: no public file confirms all of its settings; check its YAML file")
-    if server is None and (names := unknown({**cfg.model.engine_args, **cfg.engine.args})):
-        warn(
-            f"engine arguments {', '.join(names)}: not known whether they change what is sampled,"
-            " so they are part of what this run is"
-        )
-    context = _context(cfg, server)
+    _warn(cfg, notes)
+    if server is None:
+        context: int | None = models.context(cfg.model)
+    else:
+        limits = [cfg.model.context, server.context]
+        context = min((limit for limit in limits if limit is not None), default=None)
     renders = server is not None and server.api == "chat"  # the server does
+    of_tokens = {
+        "prompt.kind=plain": cfg.prompt.kind == "plain",
+        f"prompt.prefix={cfg.prompt.prefix!r}": cfg.prompt.prefix,
+        f"sampling.likelihood={cfg.sampling.likelihood}": cfg.sampling.likelihood,
+    }
+    if renders and (setting := next((name for name, given in of_tokens.items() if given), "")):
+        raise UserError(
+            f"{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
+            " gets chat turns; set engine.api=completions if the server accepts token ids"
+        )
     of_templates = [
         replace(cfg, prompt=replace(cfg.prompt, template=template))
         for template in cfg.prompt.templates
@@ -88,11 +88,14 @@ def build(run: Run) -> Built:
     texts = {
         f"example {i}": [e.problem, *e.choices, e.solved] for i, e in enumerate(examples[0], 1)
     }
-    if renders:
-        _check_turns(cfg)
-    else:
+    if not renders:
         texts |= {f"{one.id}: the problem": [one.problem, *one.choices] for one in loaded}
-    _refuse_control_tokens(cfg, tokenizer, texts)
+    for name, parts in texts.items() if tokenizer is not None else ():
+        if control := control_tokens(tokenizer, "\n".join(parts)):
+            raise UserError(
+                f"{name} contains {' '.join(control[:3])}, which {cfg.model.name} reads as control"
+                " tokens; change it (a space inside is enough), or leave it out of the dataset"
+            )
     prompts = [
         _prompts(one, loaded, own, tokenizer, renders)
         for one, own in zip(of_templates, examples, strict=True)
@@ -102,19 +105,31 @@ def build(run: Run) -> Built:
     while chunk := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):  # lists of ids are large
         batches.append(pa.Table.from_pylist(chunk, QUESTIONS))
     table = pa.concat_tables(batches)
-    limits = table["max_tokens"].to_pylist()
-    clamped = sum(limit < cfg.sampling.max_tokens for limit in limits)
+    most = table["max_tokens"].to_pylist()
+    clamped = sum(limit < cfg.sampling.max_tokens for limit in most)
     if clamped and not cfg.sampling.likelihood:
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
-            f" {context}: reduced for {clamped} questions, down to {min(limits)}"
+            f" {context}: reduced for {clamped} questions, down to {min(most)};"
+            f" sampling.max_tokens={min(most)} samples all of them alike"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    identity = _identity(cfg, table, examples[0], endpoint.weights(cfg, server))
+    identity = identity_of(cfg, table, examples[0], endpoint.weights(cfg, server))
     return Built(table, identity, server, described)
 
 
-def _identity(
+def _warn(cfg: RunConfig, notes: list[str]) -> None:
+    """Warn of repaired questions, of code that will run, and of settings that nobody confirms."""
+    for line in notes:
+        warn(f"{cfg.dataset.name}: {line}")
+    if cfg.model.trust_remote_code:
+        warn(f"model.trust_remote_code=true: Python code that comes with {cfg.model.id} will run")
+    for group in (cfg.model, cfg.dataset):
+        if group.about.unverified:
+            warn(f"{group.name}: no public file confirms all of its settings; check its YAML file")
+
+
+def identity_of(
     cfg: RunConfig, table: pa.Table, examples: list[Example], weights: str
 ) -> dict[str, Any]:
     """Return settings, weights, and hashes of examples, questions and prompts."""
@@ -145,143 +160,95 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     parquet.write_part(path, pa.Table.from_pylist(rows, QUESTIONS.with_metadata(made_from)))
 
 
-def _context(cfg: RunConfig, server: Facts | None) -> int | None:
-    """Return the most tokens of prompt and completion; None if not known."""
-    if server is None:
-        return models.context(cfg.model)
-    limits = [cfg.model.context, server.context]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
 def _prompts(
-    cfg: RunConfig, loaded: list[Question], examples: list[Example], tokenizer: Any, turns: bool
-) -> Iterator[tuple[_Chat, _Prompt]]:
-    """Yield the chat of each question and its prompt; `turns`: a server renders it."""
-    chats = [_chat(cfg, one, shots.examples_for(cfg, examples, one)) for one in loaded]
-    prompts = _rendered(cfg, chats, tokenizer)
-    if turns:
-        prompts = ((json.dumps(chat.turns, ensure_ascii=False), None) for chat in chats)
-    return zip(chats, prompts, strict=True)
+    cfg: RunConfig, loaded: list[Question], examples: list[Example], tokenizer: Any, as_turns: bool
+) -> Iterator[_Prompt]:
+    """Yield the prompt of each question, rendered by the model's template or plain.
 
-
-def _chat(cfg: RunConfig, question: Question, examples: list[Example]) -> _Chat:
-    choices, gold = list(question.choices), question.gold
-    if choices and cfg.prompt.shuffle == "question":
-        order = option_order(cfg, question.id, len(choices))
-        choices = [choices[option] for option in order]
-        gold = LETTERS[order.index(LETTERS.index(gold))]
-    text = fill(cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option))
-    before = [(example.prompt, example.solved) for example in examples]
-    role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
-    return _Chat(question, choices, gold, turns(text, cfg.model.system, role, before))
-
-
-def _check_turns(cfg: RunConfig) -> None:
-    """Raise UserError for prompts that a server of chat turns does not support."""
-    name = cfg.sampling.likelihood
-    if name or cfg.prompt.kind == "plain" or cfg.prompt.prefix:
-        setting = f"sampling.likelihood={name}" if name else f"prompt.prefix={cfg.prompt.prefix!r}"
-        if cfg.prompt.kind == "plain":
-            setting = "prompt.kind=plain"
-        raise UserError(
-            f"{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
-            " gets chat turns; set engine.api=completions if the server accepts token ids"
-        )
-
-
-def _rendered(cfg: RunConfig, chats: list[_Chat], tokenizer: Any) -> Iterator[_Prompt]:
-    """Yield the prompts of chats, rendered by the model's template or plain."""
+    `as_turns`: chat turns as JSON, which a server renders.
+    """
     model, prefix = cfg.model, cfg.prompt.prefix
-    if cfg.prompt.kind == "plain":
-        for chat in chats:
-            text = "".join(turn["content"] for turn in chat.turns)
-            yield plain(tokenizer, text + prefix)
-        return
-    contents = (chat.turns for chat in chats)
-    prompts = render(tokenizer, contents, model.chat_template_kwargs, model.template_date, prefix)
-    for chat in chats:
-        try:
-            yield next(prompts)
-        except PromptError as error:
-            remedy = ""
-            if not getattr(tokenizer, "chat_template", None):
-                remedy = "; a base model needs prompt.kind=plain (prompt=base)"
-            elif model.system is not None and cfg.prompt.system_role == "system":
-                remedy = "; if it refuses the system role, set prompt.system_role=user"
-            name = f"{chat.question.id}, model {model.id}"
-            raise UserError(f"{name}: {error}{remedy}") from error
+    role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
+    chats = []
+    for question in loaded:
+        choices, gold = shots.ordered(cfg, question, cfg.prompt.shuffle == "question")
+        text = fill(
+            cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option)
+        )
+        own = [(e.prompt, e.solved) for e in shots.examples_for(cfg, examples, question)]
+        chats.append((question, choices, gold, turns(text, model.system, role, own)))
+    contents = (chat[-1] for chat in chats)
+    kwargs = model.chat_template_kwargs
+    rendered = render(tokenizer, contents, kwargs, model.template_date, prefix)
+    prompt: tuple[str, list[int] | None]
+    for question, choices, gold, chat in chats:
+        if as_turns:
+            prompt = json.dumps(chat, ensure_ascii=False), None
+        elif cfg.prompt.kind == "plain":
+            prompt = plain(tokenizer, "".join(turn["content"] for turn in chat) + prefix)
+        else:
+            try:
+                prompt = next(rendered)
+            except PromptError as error:
+                remedy = ""
+                if not getattr(tokenizer, "chat_template", None):
+                    remedy = "; a base model needs prompt.kind=plain (prompt=base)"
+                elif model.system is not None and cfg.prompt.system_role == "system":
+                    remedy = "; if it refuses the system role, set prompt.system_role=user"
+                raise UserError(f"{question.id}, model {model.id}: {error}{remedy}") from error
+        yield _Prompt(question, choices, gold, *prompt)
 
 
-def _refuse_control_tokens(
-    cfg: RunConfig, tokenizer: Any, texts: Mapping[str, Sequence[str]]
-) -> None:
-    """Raise UserError if a text of the dataset, by its name, would become control tokens."""
-    for name, parts in texts.items() if tokenizer is not None else ():
-        if control := control_tokens(tokenizer, "\n".join(parts)):
-            raise UserError(
-                f"{name} contains {' '.join(control[:3])}, which {cfg.model.name} reads as control"
-                " tokens; change it (a space inside is enough), or leave it out of the dataset"
-            )
-
-
-def _row(
-    cfg: RunConfig, tokenizer: Any, context: int | None, *prompts: tuple[_Chat, _Prompt]
-) -> dict[str, Any]:
+def _row(cfg: RunConfig, tokenizer: Any, context: int | None, *prompts: _Prompt) -> dict[str, Any]:
     """Return a row of the table from the prompts of each template.
 
     Raises UserError: a prompt is too long, or cannot be used.
     """
-    row, *others = (_row_of(cfg, tokenizer, context, *one) for one in prompts)
-    if others:
-        row["variants"] = [
-            {key: one[key] for key in ("prompt", "prompt_token_ids")} for one in others
-        ]
-        row["max_tokens"] = min(one["max_tokens"] for one in (row, *others))
-    return row
-
-
-def _row_of(
-    cfg: RunConfig, tokenizer: Any, context: int | None, chat: _Chat, rendered: _Prompt
-) -> dict[str, Any]:
-    """Return a row with the prompt of one template."""
-    question, (prompt, ids) = chat.question, rendered
-    size = len(prompt.encode()) if ids is None else len(ids)  # a token has at least one byte
-    if chat.choices and cfg.prompt.shuffle == "trial":
-        size += _SLACK * len(chat.choices)
-        again = with_options(
-            question.id, prompt, chat.choices, chat.choices, ids is None, cfg.prompt.option
-        )
-        if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
-            raise UserError(_NOT_FOUND.format(question.id))
-    if context is not None and size >= context:
-        unit = "bytes" if ids is None else "tokens"
-        raise UserError(
-            f"{question.id}: the prompt has {size} {unit}, the context of {cfg.model.name} has only"
-            f" {context} tokens; use a model with a longer context,"
-            + " fewer examples (prompt.shots)," * bool(cfg.prompt.shots)
-            + " or leave the question out of the dataset"
-        )
-    models.check_tokens(cfg.model, tokenizer, question.id, prompt, ids)
-    limit = cfg.sampling.max_tokens
-    row = {
+    limits = [_limit(cfg, tokenizer, context, prompt) for prompt in prompts]
+    (question, choices, gold, text, ids), *others = prompts
+    variants = [{"prompt": one.text, "prompt_token_ids": one.ids} for one in others]
+    return {
         "question_id": question.id,
         "problem": question.problem,
-        "gold": chat.gold,
+        "gold": gold,
         "question_hash": question.hash,
-        "prompt": prompt,
+        "prompt": text,
         "prompt_token_ids": ids,
         "prompt_logprobs": None,
-        "max_tokens": limit if context is None else min(context - size, limit),
-        "choices": chat.choices or None,
+        "max_tokens": min(limits),
+        "choices": choices or None,
         "form": question.form,
         "cluster": question.cluster,
         "category": [[*labels] for labels in question.category] or None,
         "date": question.date,
-        "variants": None,
+        "variants": variants or None,
     }
+
+
+def _limit(cfg: RunConfig, tokenizer: Any, context: int | None, one: _Prompt) -> int:
+    """Return the most completion tokens behind a prompt. Raises UserError: see `_row`."""
+    name, prompt, ids = one.question.id, one.text, one.ids
+    size = len(prompt.encode()) if ids is None else len(ids)  # a token has at least one byte
+    if one.choices and cfg.prompt.shuffle == "trial":
+        size += _SLACK * len(one.choices)
+        form = cfg.prompt.option
+        again = with_options(name, prompt, one.choices, one.choices, ids is None, form)
+        if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
+            raise UserError(_NOT_FOUND.format(name))
+    if context is not None and size >= context:
+        unit = "bytes" if ids is None else "tokens"
+        raise UserError(
+            f"{name}: the prompt has {size} {unit}, the context of {cfg.model.name} has only"
+            f" {context} tokens; use a model with a longer context,"
+            + " fewer examples (prompt.shots)," * bool(cfg.prompt.shots)
+            + " or leave the question out of the dataset"
+        )
+    models.check_tokens(cfg.model, tokenizer, name, prompt, ids)
     if cfg.sampling.likelihood:
-        row["max_tokens"] = likelihood.most_tokens(cfg, tokenizer, context, row)
-    return row
+        row = {"question_id": name, "prompt": prompt, "choices": one.choices, "gold": one.gold}
+        return likelihood.most_tokens(cfg, tokenizer, context, row)
+    limit = cfg.sampling.max_tokens
+    return limit if context is None else min(context - size, limit)
 
 
 def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[str, Any]]:

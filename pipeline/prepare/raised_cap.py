@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
@@ -35,22 +35,21 @@ def check(run: Run, built: "Built") -> Cut:
         return {}
     rows = built.rows()
     cut = runfolder.continuing(run, rows)
-    if raised and cut and (reason := _obstacle(run, rows, cut)):
-        raise UserError(refusal(run, reason))
-    return cut
-
-
-def _obstacle(run: Run, rows: list[dict[str, Any]], cut: Cut) -> str:
-    """Return why attempts cannot continue; empty if they can."""
-    s = run.cfg.sampling
+    if not raised or not cut:
+        return cut
+    s, reason = run.cfg.sampling, ""
     sampling = asdict(s) | asdict(s.repetition_detection) | run.cfg.engine.args
-    if counting := [name for name in _COUNTING if sampling.get(name)]:
-        return f"{counting[0]} counts the tokens of one request, and would start over"
-    if any(row["prompt_token_ids"] is None for row in rows):
-        return NO_TOKENS
     names = [*KEY, "token_ids"]
     batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=cut)
-    return NO_TOKENS if any(batch["token_ids"].null_count for batch in batches) else ""
+    if counting := [name for name in _COUNTING if sampling.get(name)]:
+        reason = f"{counting[0]} counts the tokens of one request, and would start over"
+    elif any(row["prompt_token_ids"] is None for row in rows) or any(
+        batch["token_ids"].null_count for batch in batches
+    ):
+        reason = NO_TOKENS
+    if reason:
+        raise UserError(refusal(run, reason))
+    return cut
 
 
 def refusal(run: Run, reason: str) -> str:

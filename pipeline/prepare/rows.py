@@ -121,30 +121,24 @@ def _read_file(path: Path) -> Rows:
 
 def _csv(path: Path) -> Rows:
     """Yield rows as text: pyarrow and `datasets` guess types (007 becomes 7), without lines."""
+    remedy = "save it as CSV UTF-8 with a header line, and commas and line breaks in double quotes"
     lines = ((f"line {number}", line or b"") for number, line in untrusted.lines(path))
     try:
         _, rows = untrusted.csv_table(lines)
     except ValueError as error:
-        remedy = "save it as CSV UTF-8 with a header line"
         raise UserError(f"{path}, {error}; {remedy}") from error
     for position, row, fault in rows:
         if row is None:
-            remedy = "save it as CSV UTF-8, with commas, quotes and line breaks in double quotes"
             raise UserError(f"{path}, {position}: {fault}; {remedy}")
         yield position, row
 
 
 def _array(path: Path) -> Rows:
-    with path.open("rb") as file:
-        content = file.read(untrusted.MOST_LINE + 1)
-    if len(content) > untrusted.MOST_LINE:
-        raise UserError(
-            f"{path}: an array of over {untrusted.MOST_LINE >> 20} MiB; write JSON Lines"
-        )
     try:
-        items = untrusted.json_value(content)
+        items = untrusted.json_value(untrusted.read_text(path, untrusted.MOST_LINE).encode())
     except ValueError as error:
-        raise UserError(f"{path}: not a JSON array in UTF-8 ({error})") from error
+        fault = f"not a JSON array in UTF-8 ({error}); write JSON Lines"
+        raise UserError(f"{path}: {fault}") from error
     for number, item in enumerate(items, 1):
         if not isinstance(item, dict):
             raise UserError(f"{path}, item {number}: not an object, {{KEY: VALUE, ...}}")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import DatasetConfig, RunConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare.likelihood import answer
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters
 from bayes_at_n.pipeline.prepare.rows import SUFFIXES, open_rows
@@ -32,7 +32,7 @@ class Example(NamedTuple):
     problem: str
     prompt: str  # the problem in the template
     solved: str  # the response
-    choices: tuple[str, ...]
+    choices: list[str]
 
 
 def load(cfg: RunConfig) -> list[Example]:
@@ -41,10 +41,19 @@ def load(cfg: RunConfig) -> list[Example]:
     They are in the order of the file or split; with `prompt.shots_seed`, in the order of SHA-256 of
     seed and row number. Raises UserError: the source cannot be read, has too few, or lacks a field.
     """
-    prompt = cfg.prompt
+    prompt, requested = cfg.prompt, cfg.prompt.shots_from or ""
     if not prompt.shots:
         return []
-    dataset, source, rows = open_rows(_source(cfg))
+    local, own = find_local(requested), find_local(cfg.dataset.path)
+    dataset = replace(cfg.dataset, limit=None)
+    if local is not None and local.is_file():  # with the same fields
+        dataset.path = requested
+    elif (in_file := own is not None and own.is_file()) or Path(requested).suffix in SUFFIXES:
+        more = f", and dataset.path={dataset.path} is a file, which has no splits" * in_file
+        raise UserError(f"prompt.shots_from={requested}: no such file{more}")
+    else:
+        dataset.split = requested
+    dataset, source, rows = open_rows(dataset)
     numbered: Iterable[tuple[int, str, Any]] = chosen(dataset, source, rows)
     if (seed := prompt.shots_seed) is not None:
         numbered = sorted(numbered, key=lambda row: runfolder.short_hash(f"{seed} {row[0]}"))
@@ -60,10 +69,14 @@ def load(cfg: RunConfig) -> list[Example]:
         if len(by_problem) == prompt.shots + _SPARE:
             break
     lettered = with_letters(dataset, [question for _, question in by_problem.values()], source)
-    examples = [
-        _example(cfg, named, question)
-        for (named, _), question in zip(by_problem.values(), lettered, strict=True)
-    ]
+    examples = []
+    for (named, _), question in zip(by_problem.values(), lettered, strict=True):
+        choices, gold = ordered(cfg, question, prompt.shuffle != "none")
+        text = fill(prompt.template, question.problem, choices=options(choices, prompt.option))
+        right = answer(cfg, choices, gold)
+        solution = fill(prompt.solved, answer=right, solution=question.solution)
+        name = question.id if named else None
+        examples.append(Example(name, question.problem, text, solution, choices))
     return _enough(cfg, examples, "different problems")
 
 
@@ -86,31 +99,16 @@ def normal(problem: str) -> str:
     return "".join(c for c in text if c != "$" and not c.isspace())
 
 
-def _example(cfg: RunConfig, named: bool, question: Question) -> Example:
-    """Return a question as an example, with its options shuffled if `prompt.shuffle` is set."""
+def ordered(cfg: RunConfig, question: Question, shuffled: bool) -> tuple[list[str], str]:
+    """Return a question's options, in the order of `prompt.shuffle` or the dataset, and its gold.
+
+    That is the letter of the right one; without options, the answer.
+    """
+    if not shuffled or not question.choices:
+        return [*question.choices], question.gold
     order = option_order(cfg, question.id, len(question.choices))
-    choices = tuple(question.choices[option] for option in order)
-    gold = LETTERS[order.index(LETTERS.index(question.gold))] if choices else question.gold
-    return Example(
-        question.id if named else None,
-        question.problem,
-        fill(cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option)),
-        fill(cfg.prompt.solved, answer=answer(cfg, choices, gold), solution=question.solution),
-        choices,
-    )
-
-
-def _source(cfg: RunConfig) -> DatasetConfig:
-    """Return the dataset of the examples: a file with the same fields, or a split."""
-    requested, dataset = cfg.prompt.shots_from or "", cfg.dataset
-    local, own = find_local(requested), find_local(dataset.path)
-    if local is not None and local.is_file():
-        return replace(dataset, path=requested, limit=None)
-    in_file = own is not None and own.is_file()
-    if in_file or Path(requested).suffix in SUFFIXES:
-        more = f", and dataset.path={dataset.path} is a file, which has no splits" * in_file
-        raise UserError(f"prompt.shots_from={requested}: no such file{more}")
-    return replace(dataset, split=requested, limit=None)
+    gold = LETTERS[order.index(LETTERS.index(question.gold))]
+    return [question.choices[option] for option in order], gold
 
 
 def _enough(cfg: RunConfig, examples: list[Example], noun: str) -> list[Example]:

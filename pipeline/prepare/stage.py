@@ -51,7 +51,7 @@ def prepare(run: Run) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
         runfolder.claim(run, built.identity)
         with runfolder.locked_settings(run):
-            _save(run, built)
+            save(run, built)
         run = Run(run.cfg)
     note_alone(f"prepared {len(run.questions)} questions in {run.path}")
     print_json({"run": run.path, "questions": len(run.questions)})
@@ -64,22 +64,17 @@ def prefetch(run: Run) -> None:
     Raises UserError: a download failed.
     """
     model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    parts: dict[str, Any] = {"model": models.download(model)}
-    results.print(f"model    {model.id}: {parts['model']}")
-    if adapter := models.adapter(model):
-        parts["adapter"] = adapter
-        results.print(f"adapter  {model.adapter}: {adapter}")
-    loaded, _ = questions.load(dataset)
+    parts: dict[str, Any] = {"model": models.download(model), "adapter": models.adapter(model)}
+    parts["questions"] = len(questions.load(dataset)[0])
+    parts["dataset"] = find_local(dataset.path) or "in the Hugging Face cache"
     shots.load(run.cfg)
-    location = find_local(dataset.path) or "in the Hugging Face cache"
-    results.print(f"dataset  {dataset.path}: {len(loaded)} questions, {location}")
-    parts |= {"dataset": location, "questions": len(loaded)}
     if verifier.id is not None:
         parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
-        results.print(f"verifier {verifier.id}: {parts['verifier']}")
         if verifier.prompt == OFFICIAL:
             parts["prompt"] = official_prompt.fetch(verifier.official)
-            results.print(f"prompt   {verifier.official}: {parts['prompt']}")
+    for name, part in parts.items():
+        if part is not None:
+            results.print(f"{name:9} {part}")
     print_json(parts)
     note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME")
 
@@ -138,7 +133,7 @@ def _state(path: Path) -> list[Any]:
     return [[str(one), parquet.fingerprint(one)] for one in files]
 
 
-def _save(run: Run, built: Built) -> None:
+def save(run: Run, built: Built) -> None:
     """Check the folder's state, then write settings, questions and manifest."""
     runfolder.check_same(run, built.identity, raising=True)
     raised_cap.check(run, built)

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
@@ -88,18 +89,17 @@ def write(export: Export, folder: Path) -> None:
             {"config_name": n, "data_files": f"data/{n}/*.parquet"} for n in dict.fromkeys(names)
         ],
     )
-    (folder / "images").mkdir()
     parts = "\n\n".join(_part(cohort, cfg, folder / "images") for cohort in cohorts)
     rows = plural(sum(source.table.num_rows for source in export.sources), "attempt")
     heads = {"title": markdown(title), "attempts": rows, "config": names[0]}
-    text = _CARD.format(front=front, parts=parts, **heads)
-    (folder / "README.md").write_text(text, encoding="utf-8")
+    (folder / "README.md").write_text(_CARD.format(front=front, parts=parts, **heads), "utf-8")
 
 
 def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     """Return a dataset's results and how its runs were sampled, without local paths."""
     tables, stem = comparison.tables_of(cohort, cfg), file_stem(cohort.dataset)
-    style.save(comparison.figures_of(cohort, cfg, tables)["forest"], images / stem)
+    forest = comparison.figures_of(cohort, cfg, tables)["forest"]
+    atomic.replace_all(style.pictures(forest, images / stem))
     parts = [
         f"## {markdown(cohort.dataset)}",
         markdown(conclude(cohort, cfg).sentence()),

@@ -46,8 +46,8 @@ function textCards(attempt) {
 
 // Lengths and surprisal of tokens are numbers between commas.
 function withNumbers(text) {
-  const numbers = (list) => (list === "" ? [] : list.split(",").map(Number));
-  return text && { ...text, lengths: text.lengths && numbers(text.lengths), bits: numbers(text.bits) };
+  const numbers = (list) => list.split(",").map(Number);
+  return text && (text.lengths === null ? text : { ...text, lengths: numbers(text.lengths), bits: numbers(text.bits) });
 }
 
 // How it was judged, how long it is and how sure, and its categories: what is not known is not there.
@@ -65,7 +65,7 @@ function factsCard(attempt) {
     ["answer", box === "boxed" || box === null ? null : `in no \\boxed: ${words(box)}`],
     ["verifier", three([a, b, c])], ["before calibration", three(raw.map((log) => known(log, Math.exp)))],
     ["ended", known(cut, (value) => (value ? "truncated at its token limit" : "by itself"))],
-    ["tokens", known(tokens, count)], ["NLL, bits per token", known(bits, (value) => fixed(value, 2))],
+    ["tokens", known(tokens, count)], ["NLL per token", known(bits, (value) => `${fixed(value, 2)} bits`)],
     ["NLL of the prompt", known(promptBits, (value) => fixed(value, 2))],
     ["seconds", known(seconds, (value) => fixed(value, 1))]]))}
     ${categories.length > 0 && card("Categories", facts(categories))}</div>`;
@@ -100,7 +100,7 @@ function responseCard({ text, lengths, bits, order }, attempt, marker) {
   const answer = answerSpan(text, answerSeen(attempt.answer, order), marker);
   const hot = heat && lengths !== null;
   const choice = (label, on) => html`<button type="button" aria-pressed=${String(hot === on)}
-    disabled=${on && lengths === null} onClick=${() => setHeat(on)}>${label}</button>`;
+    disabled=${on && lengths === null} title=${on && lengths === null ? "needs log-probs and the model's tokenizer" : null} onClick=${() => setHeat(on)}>${label}</button>`;
   const swatch = (edge, i) => html`<span><span class=${`swatch h${i + 1}`}></span> ≥ ${edge}</span>`;
   return html`<section aria-label="Response" key=${`response ${keyOf(attempt)}`}>
     <div class="head"><h3>Response</h3><div class="moves">${answer && moves(["↓ Answer", "a", toAnswer])}
@@ -109,7 +109,5 @@ function responseCard({ text, lengths, bits, order }, attempt, marker) {
     <div class="legend" hidden=${!hot}>bits:${EDGES.map(swatch)}${READOUT}</div>
     <div data-kind=${glyphOf(attempt.outcome)[1]}>
       ${hot ? html`<${Heated} ...${{ text, lengths, bits, answer }} />` : folded(text, lengths, answer, marker)}</div>
-    ${lengths === null && bits.length > 0 && html`<p class="hint">Log-probs are shown by position: the model's
-      tokenizer is not available, or does not reproduce this text.</p>`}
-    ${bits.length > 0 && html`<${Strip} bits=${bits} lengths=${lengths} />`}</section>`;
+    </section>`;
 }

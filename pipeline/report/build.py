@@ -16,6 +16,7 @@ import tempfile
 import time
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -171,12 +172,11 @@ def _datasets(
 
 
 def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel]) -> list[Panel]:
-    """Add the panel of all datasets together, and those of races."""
-    made = [*datasets]
-    if len(cohorts) > 1:
-        together = panels.together(cohorts, cfg)
-        made.insert(0 if together["verdict"] else len(made), together)
-    return [*made, *panels.settled(cohorts, datasets[0]["notices"])]
+    """Add the panel of all datasets together."""
+    if len(cohorts) == 1:
+        return datasets
+    together = panels.together(cohorts, cfg)
+    return [together, *datasets] if together["verdict"] else [*datasets, together]
 
 
 def _library() -> str:
@@ -213,17 +213,14 @@ def _page(
     code = "\n".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in PARTS)
     library = (FOLDER / "preact.min.js").read_text(encoding="utf-8")
     js = f'{library}\n(() => {{\n"use strict";\n{code}\n}})();\n'
-    loader = FileSystemLoader(FOLDER)
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["visible"] = visible
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
-    text = environment.get_template("template.html").render(
+    return rendered(
+        "template.html",
         title=cfg.report.title,
         names=[cohort.dataset for cohort in cohorts],
         summary=summary(cohorts),
         footer=f"Made {time.strftime('%Y-%m-%d %H:%M')} by bayes-at-n {version('bayes-at-n')}",
         panels=shown,
-        policy=_policy(css, js, *([_library()] if held else [])),
+        policy=policy(css, js, *([_library()] if held else [])),
         held=held,
         css=Markup(css),
         js=Markup(js),
@@ -234,6 +231,15 @@ def _page(
             "single": held and held.left_out,
         },
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Render a template of this folder; everything but `Markup` is escaped."""
+    loader = FileSystemLoader(FOLDER)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["visible"] = visible
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+    text = environment.get_template(template).render(**values)
     return visible(text).encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
 
@@ -246,7 +252,7 @@ def visible(text: str) -> str:
     return DIRECTIONS.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", text)
 
 
-def _policy(css: str, *js: str) -> str:
+def policy(css: str, *js: str) -> str:
     """Return the content security policy: the page's own scripts and styles, and its side files.
 
     `style` attributes are allowed for matplotlib's SVG; `file:` is for browsers that treat files on

@@ -1,7 +1,7 @@
 // The page: datasets as tabs, tables that sort, themes, keys, and the addresses of attempts.
 // What data holds is set as text: elements are made by Preact or one by one, never parsed.
 
-const { Component, html, render, useState } = htmPreact;
+const { Component, html, render } = htmPreact;
 const byId = (id) => document.getElementById(id);
 const page = JSON.parse(byId("page-data").textContent);
 const stores = {

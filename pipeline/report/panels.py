@@ -1,21 +1,17 @@
-"""Panels of the report: one per dataset, one for all of them, one per race of `settle`.
+"""Panels of the report: one per dataset, and one for all of them.
 
 A panel is a tab: title, notices, tables and figures, and for a dataset the counts of its map.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from bayes_at_n.pipeline.adaptive import RECORD, looks
-from bayes_at_n.pipeline.adaptive import tables as races
-from bayes_at_n.pipeline.base.console import joined, percent
+from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import caps, comparison, several
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
@@ -31,8 +27,6 @@ from bayes_at_n.pipeline.plots import calibration
 from bayes_at_n.pipeline.plots import caps as curves
 from bayes_at_n.pipeline.plots import leaderboard as plots
 from bayes_at_n.pipeline.report.protocol import protocol
-from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.rubrics.rubric import Rubric
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING
 from bayes_at_n.pipeline.verify import calibrate
@@ -53,14 +47,12 @@ def dataset(
     UserError: some model has no graded trial of some question.
     """
     notices = [*cohort.differences, *cohort.warnings]
-    part, of_rubrics = categorized(cohort, cfg, notices)
+    of_rubrics = _categories(cohort, cfg, notices)
     tables = comparison.tables_of(cohort, cfg)
     if not cfg.scoring.caps:
         tables |= caps.tables(cohort, cfg)
-    if "votes" not in tables and (swings := comparison.swings_of(cohort)) is not None:
-        tables["votes"] = swings
     if of_rubrics:
-        tables["rubrics"] = cohort_rubrics.scores(part, cfg)
+        tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
     panel = _panel(
         cohort.dataset,
         cohort.dataset,
@@ -74,11 +66,7 @@ def dataset(
     for one in figures(cohort, tables):
         panel["figures"].append(one)
         drawn()
-    filled = dict[str, tuple[Rubric, Any]]()
-    for name, (rubric, codes) in of_rubrics.items():
-        filled[name] = rubric, np.full(cohort.outcomes.shape, -1, np.int8)
-        filled[name][1][[cohort.names.index(model) for model in part.names]] = codes
-    return panel, filled
+    return panel, of_rubrics
 
 
 def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
@@ -102,82 +90,25 @@ def _made(*cohorts: Cohort) -> Panel | None:
     return settings and {"table": table(settings[0]), "line": settings[1]}
 
 
-def settled(cohorts: Sequence[Cohort], notices: list[str]) -> Iterator[Panel]:
-    """Build a panel for each race beside the runs whose models are all in the report.
-
-    Unreadable and stale races are skipped, and `notices` gets the reason.
-    """
-    for folder, names, prefix in _races(cohorts):
-        try:
-            seen, why = looks.of_folder(folder)
-        except UserError as error:
-            notices.append(str(error))
-            continue
-        if not (seen.states or why) or not names.issuperset(seen.goal.names):
-            continue
-        if why:
-            notices.append(f"{prefix}settle {folder.name} is left out: {why}")
-            continue
-        board, line = races.leaderboard(seen), races.line(seen)
-        title = f"{prefix}settle {folder.name}"
-        scores = table(board) | {"title": board.title}
-        scores["notes"].insert(0, f"{line[0].upper()}{line[1:]}.")
-        caption = "Estimates and stopping criterion by budget; a line ends when its model leaves."
-        with style.narrow():
-            drawn = figure(races.picture(seen), caption)
-        left = table(races.departures(seen))
-        yield _panel(title, f"={title}", tables=[scores, left], figures=[drawn])
-
-
-def _races(cohorts: Sequence[Cohort]) -> list[tuple[Path, set[str], str]]:
-    """List races beside runs, with the names of those runs, and a prefix with their dataset."""
-    beside: dict[Path, tuple[set[str], str]] = {}
-    for cohort in cohorts:
-        prefix = f"{cohort.dataset}: " if len(cohorts) > 1 else ""
-        for member in cohort.members:
-            runs = member.run.path.parent
-            for parent, label in ((runs, prefix), (runs.parent, "")):
-                beside.setdefault(parent / "_settle", (set(), label))[0].add(member.run.path.name)
-    return [
-        (record.parent, names, prefix)
-        for parent, (names, prefix) in beside.items()
-        for record in sorted(parent.glob(f"*/{RECORD}"))
-    ]
-
-
 def _panel(title: str, name: str, **parts: Any) -> Panel:
     empty: Panel = dict.fromkeys(("verdict", "scores", "made", "counts"))
     empty |= {"notices": [], "tables": [], "figures": []}
     return empty | {"title": title, "name": name} | parts
 
 
-def categorized(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> tuple[Cohort, ByRubric]:
-    """Assign categories under common thresholds to all runs that can have them.
+def _categories(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> ByRubric:
+    """Assign categories under common thresholds; `notices` gets the reason if that is impossible.
 
-    `notices` gets the reason if some runs are left out, or named rubrics. Returns the part of the
-    cohort that has categories, and its :func:`pipeline.compare.rubrics.categories`.
+    Runs that nobody categorized are no reason to say so, unless rubrics are named.
     """
-    if not cohort.members:
-        return cohort, {}
+    folders = (m.run.path / part for m in cohort.members for part in ("signals", "categories"))
+    if not (cohort.members and (cfg.rubric.names or any(path.is_dir() for path in folders))):
+        return {}
     try:
-        return cohort, cohort_rubrics.categories(cohort, cfg)
+        return cohort_rubrics.categories(cohort, cfg)
     except UserError as error:
-        kept, why = [*range(len(cohort.members))], error
-    for i in kept[::-1]:
-        try:
-            categories.scored(cohort.members[i].run)
-        except UserError:
-            kept.remove(i)
-    part = cohort.select(kept)
-    if lacking := [name for name in cohort.names if name not in part.names] if kept else []:
-        notices.append(f"no categories of {joined(lacking, 5)}: run `{PROGRAM} categorize`")
-        try:
-            return part, cohort_rubrics.categories(part, cfg)
-        except UserError as error:
-            why = error
-    if kept or cfg.rubric.names:
-        notices.append(f"no categories: {why}")
-    return part, {}
+        notices.append(f"no categories: {error}")
+        return {}
 
 
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:

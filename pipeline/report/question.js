@@ -1,7 +1,6 @@
-// One question: what all models answered, which attempts gave what, and each model's trials in a row.
+// One question: what all models answered, and which attempts gave what.
 
 const MOST_ANSWERS = 20; // that the histogram shows
-const CELLS = 200; // of a model's row: of more trials some share a cell
 
 // The title of a question, and its parts.
 function questionView(question) {
@@ -18,7 +17,7 @@ function questionView(question) {
       ${moves(["← Previous", "p", () => stepAside(0, -1)], ["Next →", "n", () => stepAside(0, 1)])}</div>`,
     card("Problem", problem, facts([["gold", attempts[0]?.gold ?? null],
       ["correct", `${count(correct)} of ${count(attempts.length)} attempts`]])),
-    card("Answers", ...histogram(attempts, question, data)), card("Trials", ...strips(attempts, data))];
+    card("Answers", ...histogram(attempts, question, data))];
 }
 
 // Each answer with its grade: how many gave it, and how many of each model; a number lists them.
@@ -44,31 +43,4 @@ function histogram(attempts, question, { models }) {
       ${models.map(({ name }) => html`<th scope="col" title=${name}>${named(name)}</th>`)}</tr></thead>
     <tbody>${answers.slice(0, MOST_ANSWERS).map(line)}</tbody></table></div>`,
   rest.length > 0 && html`<p class="hint">${count(rest.length)} rarer answers (${count(sum(rest.map(({ length }) => length)))} attempts) are in the list.</p>`];
-}
-
-// A row of cells for each model. What the filters leave out is pale.
-function strips(attempts, data) {
-  const width = Math.ceil((attempts.reduce((most, { t }) => Math.max(most, t), 0) + 1) / CELLS);
-  const cells = data.models.map(() => []);
-  for (const attempt of attempts) (cells[attempt.m][Math.floor(attempt.t / width)] ??= []).push(attempt);
-  const reached = cells.flat().find(Boolean)?.[0]; // by Tab
-  const text = width === 1 ? "a trial" : `${width} trials, with their shares from below, and opens the first of them`;
-  const kind = (name, look) => html`<span class=${`bar ${look}`}></span> ${name}${" "}`;
-  return [html`<p class="hint">A cell is ${text}: ${kind("correct", "good")}${kind("wrong", "bad")}${kind("without a valid answer", "dim")}</p>`,
-    html`<div class="scroll"><table class="strips" onKeyDown=${(event) => moveInMap(event.currentTarget, event)}><tbody>
-      ${cells.map((own, m) => html`<tr><th scope="row" title=${data.models[m].name}>${named(data.models[m].name)}</th>
-        ${Array.from(own, (group) => html`<td>${group && trialCell(group, reached)}</td>`)}</tr>`)}</tbody></table></div>`];
-}
-
-function trialCell(group, reached) {
-  const kinds = group.map(({ outcome }) => glyphOf(outcome)[1]);
-  const [good, bad] = ["good", "bad"].map((kind) => kinds.filter((one) => one === kind).length);
-  const [first] = group;
-  const shown = group.find(passes);
-  const label = group.length === 1
-    ? `trial ${first.t}: ${words(first.outcome ?? "not graded")}, ${visible(first.answer ?? "no answer")}`
-    : `trials ${first.t} to ${group.at(-1).t}: ${good} correct, ${bad} wrong, ${group.length - good - bad} without a valid answer`;
-  return html`<a href=${addressOfAttempt(shown ?? first)} tabindex=${first === reached ? 0 : -1} title=${label}
-    aria-label=${label} class=${shown === undefined ? "pale" : null}
-    style=${`--g: ${(100 * good) / group.length}%; --b: ${(100 * (good + bad)) / group.length}%`}></a>`;
 }

@@ -141,18 +141,19 @@ def _responses(
 def of_tokens(
     decoder: tokens.Decoder | None, text: str, ids: Any, logprobs: Any, prefix: str = ""
 ) -> dict[str, str | None]:
-    """Return `lengths` of tokens in UTF-16, None if unknown, and `bits`, in hundredths.
+    """Return `lengths` of tokens in UTF-16 and their `bits`, in hundredths; None if unknown.
 
     A `prefix` of the response that was in the prompt becomes one token of unknown surprisal.
     """
-    lengths, bits = None, tokens.surprisal(logprobs)
+    lengths = None
     if decoder is not None and len(ids) and len(logprobs) == len(ids):
         lengths = tokens.lengths(text.removeprefix(prefix), ids, decoder)
+    if lengths is None:
+        return {"lengths": None, "bits": None}
+    bits = tokens.surprisal(logprobs)
     if prefix:
-        bits = np.insert(bits, 0, -1)
-    if prefix and lengths is not None:
-        lengths = np.insert(lengths, 0, tokens.utf16(prefix))
-    return {"lengths": None if lengths is None else _joined(lengths), "bits": _joined(bits)}
+        lengths, bits = np.insert(lengths, 0, tokens.utf16(prefix)), np.insert(bits, 0, -1)
+    return {"lengths": _joined(lengths), "bits": _joined(bits)}
 
 
 def _joined(numbers: Ints) -> str:

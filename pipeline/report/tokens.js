@@ -1,4 +1,4 @@
-// The heat of tokens beneath a text, read by pointer or by keys, and surprisal by position.
+// The heat of tokens beneath a text, read by pointer or by keys.
 
 let heat = stores.get("bayes-report-heat") === "1";
 function setHeat(on) {
@@ -64,35 +64,4 @@ function tellToken(piece, bits) {
   const readout = piece.closest("details, section").querySelector("[role=status]");
   const text = `token ${i}: ${JSON.stringify(visible(piece.textContent))}, ${surprisal}`;
   if (readout.textContent !== text) readout.textContent = text;
-}
-
-// Surprisal over token positions: the largest of each of at most 400 groups. A click, or Enter
-// after moving with arrows, goes to the first token of a group.
-function Strip({ bits, lengths }) {
-  const [at, select] = useState(null);
-  const width = Math.min(400, bits.length);
-  const start = (i) => Math.floor((i * bits.length) / width);
-  const bars = Array.from({ length: width }, (_, i) => Math.max(0, ...bits.slice(start(i), start(i + 1))) / 100);
-  const top = Math.max(1, ...bars);
-  const [first, last] = [start(at ?? 0), start((at ?? 0) + 1) - 1];
-  const tokens = first === last ? `token ${first}` : `tokens ${first}–${last}, at most`;
-  const text = `${tokens}: ${bars[at ?? 0].toFixed(2)} bits`;
-  const open = ({ target }) => {
-    if (lengths === null) return;
-    if (!heat) setHeat(true);
-    const group = target.closest("section").querySelector(".tokens");
-    const piece = [...group.querySelectorAll("[data-i]")].find(({ dataset }) => Number(dataset.i) >= start(Number(target.value)));
-    rove(group, piece);
-    piece?.scrollIntoView({ block: "center" });
-  };
-  return html`<div class="chart">
-    <svg viewBox=${`0 0 ${width} 64`} preserveAspectRatio="none" aria-hidden="true">
-      ${at !== null && html`<path class="cursor" d=${`M${at} 0h1V64h-1z`} />`}
-      <path d=${bars.map((bar, i) => `M${i} 64v${(-62 * bar) / top}h1V64z`).join("")} /></svg>
-    <input type="range" class="strip" min="0" max=${width - 1} value=${at ?? 0} aria-valuetext=${text}
-      aria-label=${`Surprisal of ${bits.length} tokens, at most ${top.toFixed(1)} bits`}
-      onInput=${({ target }) => select(Number(target.value))} onClick=${open}
-      onKeyDown=${(event) => event.key === "Enter" && open(event)} />
-    <div class="axis"><span>token 0</span><span>${at === null ? `bits per token, up to ${top.toFixed(1)}` : text}</span>
-      <span>token ${bits.length - 1}</span></div></div>`;
 }

@@ -35,7 +35,7 @@ def decoder(model_id: str, revision: str | None) -> Decoder | None:
         own, name = find_local(model_id), "tokenizer.json"
         path = own / name if own else try_to_load_from_cache(model_id, name, revision=revision)
         return of_tokenizer(Tokenizer.from_file(str(path)))
-    except Exception:  # the libraries raise this type; the page then draws a strip chart
+    except Exception:  # the libraries raise this type; the page then has no token heat
         return None
 
 

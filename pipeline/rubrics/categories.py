@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.console import joined, note, note_alone, percent, results, warn
+from bayes_at_n.pipeline.base.console import joined, mode, note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.scoring import CapsConfig
@@ -201,9 +201,14 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
                 raise UserError("only one of the two has verdicts")
             pool.append(sibling)
         except UserError as error:
-            others.append(f"{folder.name} ({error})")
+            others.append(folder.name)
+            if mode("verbose"):
+                note(f"{folder.name}: {error}")
     if others:
-        note(f"thresholds: other runs left out: {joined(others, 3)}")
+        note(
+            f"thresholds do not pool {joined(others, 3)}: other questions, other verdicts or grades"
+            " that are missing (-v says which)"
+        )
     return {
         **population(run),
         "verifier": verifier,
@@ -306,12 +311,11 @@ def stale(run: Run) -> dict[Path, str]:
     return {path: "signals or thresholds" for path in files if path.stem not in usable}
 
 
-def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = None) -> Scores:
+def rubric_scores(run: Run, mapped: Mapped) -> Scores:
     """Return the scores of rubrics by name, for `scores.json`; missing trials are not counted.
 
     Scores are the headline and Bayes@N under the uniform prior, with the rubric's weights; a share
-    has weight 1 for its category. `priors`: R0 by name, or None. Source: arXiv 2510.04265,
-    equations 1 and 15, Algorithm 1, and appendix D.
+    has weight 1 for its category. Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
     """
     scores, settings, level = Scores(), run.cfg.scoring, run.cfg.scoring.confidence
 
@@ -325,14 +329,13 @@ def rubric_scores(run: Run, mapped: Mapped, priors: Mapping[str, Any] | None = N
     for name, of in mapped.items():
         rows, counted = of.record["categories"], _counts(run, of)
         weights, numbers = [row["weight"] for row in rows], counted.sum(axis=0).tolist()
-        attempts, R0 = sum(numbers), (priors or {}).get(name)
+        attempts = sum(numbers)
         scores[name] = {
             "title": of.record["name"],
             "weights": weights,
             "attempts": attempts,
             "headline": score(counted, weights),
             "uniform_prior": named(bayes(counted, weights, level)),
-            **({} if R0 is None else {"with_prior": named(bayes(counted, weights, level, R0))}),
             "categories": [
                 {key: row[key] for key in ("index", "name", "weight")}
                 | {"count": number, "share": number / max(attempts, 1)}
@@ -354,11 +357,11 @@ def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary
     return scoring.score_and_prior(known, weights, settings.confidence, settings.prior)
 
 
-def bayes(counted: Ints, weights: Any, level: float, R0: scoring.Counts | None = None) -> Summary:
+def bayes(counted: Ints, weights: Any, level: float) -> Summary:
     """Return Bayes@N of counts (..., M, C + 1) as published, its interval within the weights."""
     low, high = float(min(weights)), float(max(weights))
     bounds = (low, high) if low < high else None
-    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, R0, level, bounds))
+    return Summary(*scoring.bayes_ci(scoring.Counts(counted), weights, None, level, bounds))
 
 
 def counts(codes: Any, kinds: int) -> Ints:
@@ -373,24 +376,6 @@ def _counts(run: Run, mapped: Recorded) -> Ints:
     return counts(codes, len(mapped.record["categories"]))
 
 
-def draw(run: Run, mapped: Mapped) -> list[Path]:
-    """Draw `categories/NAME.png` and `.pdf` of categories, if `plots=true`; return the pictures."""
-    if not run.cfg.scoring.plots:
-        return []
-    from bayes_at_n.pipeline.display import style
-    from bayes_at_n.pipeline.plots.bars import category_shares  # matplotlib takes half a second
-
-    ids = rowkeys.question_ids(run).to_pylist()
-    for name, of in mapped.items():
-        rows = of.record["categories"]
-        labels = [f"{row['index']} {row['name'].replace('_', ' ')}" for row in rows]
-        title = f"{run.cfg.model.name} on {run.cfg.dataset.name}: {of.record['name']}"
-        weights = [row["weight"] for row in rows]
-        picture = category_shares(title, labels, _counts(run, of), weights, ids)
-        style.save(picture, run.path / "categories" / name)
-    return [run.path / "categories" / f"{name}.png" for name in mapped]
-
-
 def print_rubrics(run: Run, scores: Scores) -> None:
     """Print the scores of `rubric_scores`, and what thresholds were computed from."""
     rows = list[dict[str, Any]]()
@@ -401,8 +386,6 @@ def print_rubrics(run: Run, scores: Scores) -> None:
         title += " (avg)" * (of["headline"]["prior"] == "none")
         ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
         rows.append({"rubric": title, "weight": ends} | _cells(of["headline"]))
-        if "with_prior" in of:
-            rows.append({"rubric": "  with the prior"} | _cells(of["with_prior"]))
         for part in of["categories"]:
             label = f"- {part['index']} {part['name'].replace('_', ' ')}"
             label += " (avg)" * (part["prior"] == "none")

@@ -30,9 +30,13 @@ class Field(NamedTuple):
 
 
 def fields(run: Run, question_ids: Sequence[str] | None = None) -> list[Field]:
-    """Read the categories of these questions, or of all; columns without any are left out."""
-    by_id = {row["question_id"]: row["category"] or [] for row in run.questions}
-    rows = [by_id[qid] for qid in (by_id if question_ids is None else question_ids)]
+    """Read the categories of these questions, or of all; columns without any are left out.
+
+    With `dataset.since` the last field is the date: questions before it, and those since.
+    """
+    by_id = {row["question_id"]: row for row in run.questions}
+    questions = [by_id[qid] for qid in (by_id if question_ids is None else question_ids)]
+    rows = [row["category"] or [] for row in questions]
     names, found = run.cfg.dataset.fields.category or [], list[Field]()
     for at, name in enumerate([names] if isinstance(names, str) else names):
         labels = [set(row[at] if at < len(row) else ()) for row in rows]
@@ -42,6 +46,10 @@ def fields(run: Run, question_ids: Sequence[str] | None = None) -> list[Field]:
         elif kinds:
             members = np.array([[kind in of for of in labels] for kind in kinds])
             found.append(Field(name, kinds, members))
+    if day := run.cfg.dataset.since:
+        dates = [row["date"] or "" for row in questions]
+        sides = np.array([["" < date < day for date in dates], [date >= day for date in dates]])
+        found.append(Field("date", [f"before {day}", f"since {day}"], sides))
     return found
 
 

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import percent, warn
+from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.scoring import PriorConfig
-from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.rubrics import rubric as rubric_of
-from bayes_at_n.pipeline.store import outcomes, rowkeys
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, Codes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring import Counts
@@ -32,29 +30,23 @@ class Prior(NamedTuple):
     codes: Codes  # (M', N') outcomes of its own questions in the trials that count
     weight: float | None  # of how many trials of a question they have; None: of N'
 
-    def counts(self, codes: Any, kinds: int) -> Counts:
-        """Return R0 from this run's categories, -1 for none, (M', N'): counts (M, C + 1)."""
-        own, trials = categories.counts(codes, kinds), codes.shape[1]
+    def outcomes(self) -> Counts:
+        """Return R0 of wrong and correct answers: counts (M, 2)."""
+        right, graded = self.codes == CORRECT, self.codes != PENDING
+        own = np.stack([of.sum(axis=1) for of in (graded & ~right, right)], axis=-1)
         shares = own.sum(axis=0) / max(own.sum(), 1) * (self.weight or 0)
-        known = scoring.down_weight(Counts(own), self.weight or trials, kinds)
+        known = scoring.down_weight(Counts(own), self.weight or self.codes.shape[1], 2)
         return Counts(np.concatenate([np.asarray(known.values), [shares]])[self.rows])
 
-    def outcomes(self) -> Counts:
-        """Return R0 of correct and not: counts (M, 2)."""
-        return self.counts(np.where(self.codes == PENDING, -1, self.codes == CORRECT), 2)
 
-
-def drifted(prior: Prior, matrix: Any, confidence: float, number: int = 1) -> str:
-    """Say that a prior's attempts are unlike those of the run, (M, N); empty where they are not.
-
-    `number`: of priors that are tested.
-    """
+def drifted(prior: Prior, matrix: Any, confidence: float) -> str:
+    """Say that a prior's attempts are unlike those of the run, (M, N); empty where they are not."""
     if not matrix.count(axis=1).all():
         return ""
     own = (prior.codes != PENDING).sum(axis=1)
     trials = np.append(own, own.sum())[prior.rows]
     found = scoring.prior_drift(matrix, prior.outcomes(), trials, confidence)
-    if found.p >= scoring.DRIFT_LEVEL / number:
+    if found.p >= scoring.DRIFT_LEVEL:
         return ""
     return (
         f"prior={prior.run.path}: was {'better' if found.z > 0 else 'worse'} than this run (z ="
@@ -92,34 +84,3 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
         raise UserError(f"prior.trials={trials}: {why}")
     places = [rows.get(mark, -1) for mark in marks]
     return Prior(other, places, earlier.codes[:, :trials], cfg.weight)
-
-
-def of_rubric(prior: Prior, record: dict[str, Any]) -> Counts | None:
-    """Return R0 of a rubric by the thresholds of the run that is scored, `record`: (M, C + 1).
-
-    None, and a warning, where the prior run lacks what the rubric asks, or the same labels.
-    """
-    run, name = prior.run, str(record["name"])
-    try:
-        if record.get("imported"):
-            there = categories.current(run, imported=True).values()
-            same = (of.table for of in there if of.record["categories"] == record["categories"])
-            table = next(same, None)
-            if table is None:
-                raise UserError("has no imported labels of these categories")
-            category = table["category"].to_numpy()
-        else:
-            attempts = categories.scored(run)
-            if ("C" in attempts.signals) != record["thresholds"]["verifier"]:
-                name = "all rubrics"
-                raise UserError("only one of the two runs has verdicts; run `verify` on the other")
-            parts = ("name", "description", "order", "categories")
-            rubrics = {record["name"]: rubric_of.parse({key: record[key] for key in parts})}
-            limits = record["thresholds"]["values"]
-            made, _ = categories.assigned(attempts, rubrics, limits, named=True)
-            table, category = attempts.keys, made[record["name"]]
-    except (UserError, ValueError) as error:
-        warn(f"prior={run.path}: {name}: no prior: {error}")
-        return None
-    codes = rowkeys.placed(table, rowkeys.question_ids(run), category, prior.codes.shape, -1)
-    return prior.counts(codes, len(record["categories"]))

@@ -13,9 +13,7 @@ from bayes_at_n.pipeline.base.console import (
     note_alone,
     plural,
     results,
-    substep,
     warn,
-    warnings_once,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -24,11 +22,20 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import by_category, caps, likelihood, shown, since, votes
+from bayes_at_n.pipeline.score import (
+    by_category,
+    caps,
+    likelihood,
+    people,
+    shown,
+    since,
+    stated,
+    votes,
+)
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, outcomes, runfolder
+from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
 from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
@@ -51,24 +58,23 @@ def score(run: Run, rubrics: bool = False) -> None:
     With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
     OSError: a file cannot be written.
     """
+    labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
     if run.cfg.sampling.likelihood == "gold":
         scores = likelihood.of_gold_texts(run) | {"cost": _cost(run), MADE_FROM: record}
         shown.show(scores, [])
         display.print_json(scores)
         return runfolder.write_json(run.path / "scores.json", scores)
-    scores, graded, mapped, curve = scored(run, rubrics)
+    scores, graded, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
     display.print_json(scores)
     if (own := load_folder(run.path, []).sampling.trials) != run.cfg.sampling.trials:
         return note_alone(f"nothing saved: {run.path} has sampling.trials={own}")
     if curve is not None:
-        pictures = {}
-        if run.cfg.scoring.plots:
-            from bayes_at_n.pipeline.plots.caps import by_cap  # matplotlib takes half a second
+        from bayes_at_n.pipeline.plots.caps import by_cap  # matplotlib takes half a second
 
-            pictures["curve"] = by_cap(curve.rows, curve.title)
-        files.write(run.path / "caps", "caps", {}, {"curve": curve}, pictures)
+        picture = by_cap(curve.rows, curve.title)
+        files.write(run.path / "caps", "caps", {}, {"curve": curve}, {"curve": picture})
         note(f"saved {run.path / 'caps'}")
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
@@ -78,18 +84,14 @@ def score(run: Run, rubrics: bool = False) -> None:
             question_ids=np.array(graded.question_ids, dtype=str),
         )
     runfolder.write_json(run.path / "scores.json", scores)
-    if drawn := categories.draw(run, mapped):
-        note_alone(f"drew {len(drawn)} pictures of category shares in {drawn[0].parent}")
     note_alone(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def scored(
-    run: Run, rubrics: bool = False
-) -> tuple[Parts, Outcomes, Mapping[str, Recorded], Table | None]:
+def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
     """Compute and print what `scores.json` is to hold; write nothing.
 
-    `rubrics`: print their scores, not metrics. Returns also outcomes, categories and the curve of
-    `caps=`. Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
+    `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
+    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
     graded = outcomes.read(run)
@@ -111,13 +113,19 @@ def scored(
     if not rubrics:
         shown.show(scores, metrics)
     shown.warn_of_intervals(scores)
-    swings = votes.swings(graded.question_ids, {run.cfg.model.name: evidence})
     of_categories = by_category.table(run, outcomes.correct(graded.codes), run.cfg.scoring)
-    for name, table in (("categories", of_categories), ("votes", swings), ("caps", curve)):
+    for name, table in (("categories", of_categories), ("caps", curve)):
         if table is not None:
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
             scores[name] = [dict(row) for row in table.rows]
+    if by_people := people.corrected(run, graded):
+        scores["people"], table = by_people
+        display.show(table)
+    for name, of_answers in (("stated", stated.confidence), ("attempted", stated.attempted)):
+        if measured := of_answers(run, graded):
+            scores[name], line = measured
+            results.print(line)
     if dated is not None:
         scores["since"] = dated
         results.print(dated["sentence"])
@@ -134,7 +142,7 @@ def scored(
         warn(f"{of} are pending, ungraded or unjudged; they are left out, not counted as wrong")
     if cut := runfolder.continuing(run):
         warn(f"{len(cut)} truncated attempts count as truncated until `run` continues them")
-    return scores, graded, mapped, curve
+    return scores, graded, curve
 
 
 def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
@@ -202,7 +210,6 @@ def _scores(
         scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
-    of_rubrics = dict[str, scoring.Counts | None]()
     if run.cfg.prior.run is not None:
         ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
         prior = priors.load(run.cfg.prior, run, ids)
@@ -213,13 +220,11 @@ def _scores(
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
             warn(line)
-        with substep(), warnings_once():  # one warning for all of them
-            of_rubrics = {name: priors.of_rubric(prior, of.record) for name, of in mapped.items()}
     scores["shares"] = _shares(graded)
     if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
     if mapped:
-        scores["rubrics"] = categories.rubric_scores(run, mapped, of_rubrics)
+        scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
 
 

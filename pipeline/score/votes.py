@@ -1,6 +1,6 @@
 """What votes are counted from: the answers of a run's attempts, and scores of theirs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,27 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.grade import classes
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
-from bayes_at_n.scoring.metrics.votes import right
 
 _SIGNALS = {CONFIDENCE: ("completion_bpt", "log-probs"), VERIFIER: ("a", "verdict")}
-_MOST = 40  # questions that a table of swings shows
-_LONGEST = 60  # characters of an answer in it
-_COLUMNS = (
-    *columns(align="left", model="model", question_id="question", vote="vote"),
-    Column("avg", "right", format="{:.3f}"),
-    Column("value", "Cons@N", "Cons@$N$", "{:.3f}"),
-    Column("gain", "gain", format="{:+.3f}"),
-    Column("answers", "answers"),
-    Column("share", "commonest wrong", format="{:.3f}"),
-    Column("wrong", "it is", align="left"),
-)
 
 
 class Evidence(NamedTuple):
@@ -36,10 +23,9 @@ class Evidence(NamedTuple):
 
     arrays: dict[str, Any]  # "answers", masked where pending, and scores
     lacking: dict[str, str]  # why others are not there
-    texts: list[list[str]]  # of each question the texts of the answers 2, 3, ...
 
 
-NOTHING = Evidence({}, {ANSWERS: "no run, so no answers"}, [])
+NOTHING = Evidence({}, {ANSWERS: "no run, so no answers"})
 
 
 def read(run: Run, question_ids: Sequence[str]) -> Evidence:
@@ -51,11 +37,11 @@ def read(run: Run, question_ids: Sequence[str]) -> Evidence:
     try:
         found = classes.classes_of(run)
     except UserError as error:
-        return Evidence({}, {ANSWERS: str(error)}, [])
+        return Evidence({}, {ANSWERS: str(error)})
     ids = pa.array(question_ids, pa.string())
     rows = pc.index_in(ids, rowkeys.question_ids(run)).to_numpy()
-    answers: Any = np.ma.masked_equal(found.codes[rows], PENDING)  # type: ignore[no-untyped-call]
-    evidence = Evidence({ANSWERS: answers}, {}, [found.texts[row] for row in rows])
+    answers: Any = np.ma.masked_equal(found[rows], PENDING)  # type: ignore[no-untyped-call]
+    evidence = Evidence({ANSWERS: answers}, {})
     try:
         table = signals.read(run)
     except UserError as error:
@@ -74,35 +60,3 @@ def left_out(metrics: Sequence[Metric], evidence: Evidence) -> dict[str, str]:
     """Say why metrics cannot be made of the evidence, by their names; nothing of the others."""
     whys = evidence.lacking
     return {m.name: whys[name] for m in metrics for name in m.of[::-1] if name in whys}
-
-
-def swings(question_ids: Sequence[str], models: Mapping[str, Evidence]) -> Table | None:
-    """List the questions that the vote of all trials wins or loses; None where nobody has answers.
-
-    It wins one that fewer than half of the attempts get right, and loses one where it is right less
-    often than they are.
-    """
-    known = {model: of for model, of in models.items() if ANSWERS in of.arrays}
-    rows = list[dict[str, Any]]()
-    for model, of in known.items():
-        for name, given, texts in zip(question_ids, of.arrays[ANSWERS], of.texts, strict=True):
-            answers = given.compressed()
-            average = float((answers == classes.RIGHT).mean())
-            vote = float(right(np.bincount(answers, minlength=2)))
-            if average < 0.5 < vote or vote < average:
-                row: dict[str, Any] = {"model": model, "question_id": name}
-                row |= {"vote": "wins" if vote > average else "loses", "avg": average}
-                row |= {"value": vote, "gain": vote - average}
-                row["answers"] = np.unique(answers[answers > classes.NONE]).size
-                row["share"] = float((answers == classes.RIGHT + 1).mean()) or None
-                rows.append(row | {"wrong": texts[0][:_LONGEST] if texts else None})
-    rows.sort(key=lambda row: -abs(row["gain"]))
-    won = sum(row["vote"] == "wins" for row in rows)
-    notes = [
-        f"won by the vote of all trials: {won}; lost: {len(rows) - won}; right, commonest wrong:"
-        " shares of attempts; answers: how many different ones there are"
-    ]
-    if len(rows) > _MOST:
-        notes.append(f"the {_MOST} with the largest gain or loss")
-    title = "questions that a vote wins or loses"
-    return Table(title, _COLUMNS, rows[:_MOST], notes) if known else None

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import duration, percent, plural, results,
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.status.counts import Counts
-from bayes_at_n.pipeline.status.progress import Progress, by_state, total_of
+from bayes_at_n.pipeline.status.progress import Progress, total_of
 from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 from bayes_at_n.pipeline.workers.records import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
@@ -43,13 +43,13 @@ _RUNS = [
 ]  # fmt: skip
 _WORKERS = [
     *columns(align="left", worker="worker", state="state"),
-    *columns(attempts="attempts", in_flight="in flight", cache="cache", speed="tokens/s"),
+    *columns(attempts="attempts", in_flight="in flight", speed="tokens/s"),
     Column("last_seen", "last seen"),
 ]
 
 
 def board(runs: Sequence[Progress], width: int, height: int | None = None) -> RenderableType:
-    """Render all runs, their total and Slurm's jobs, and the workers of a single run.
+    """Render all runs, their total, and the workers of a single run.
 
     Runs that do not fit in `height` lines are counted by state; active ones are kept.
     """
@@ -117,35 +117,16 @@ def workers_table(workers: Sequence[Worker], most: int = 20) -> Table:
     now = time.time()
     ordered = sorted(workers, key=lambda w: (not w.alive, -(w.last_seen or w.started or 0.0)))
     rest = Counter(worker.state for worker in ordered[most:])
-    rows = [
-        {
-            "worker": _label(worker),
-            "state": worker.state,
-            "attempts": worker.attempts,
-            "in_flight": worker.in_flight if worker.alive else None,
-            "cache": _cache(worker),
-            "speed": si(worker.tokens_per_s),
-            "last_seen": f"{duration(max(0.0, now - worker.last_seen))} ago"
-            if worker.last_seen
-            else "–",
-        }
-        for worker in ordered[:most]
-    ]
+    rows = []
+    for w in ordered[:most]:
+        ids = {"#": w.replica, "job ": w.task, "pid ": w.pid}
+        label = "".join(f" {k}{v}" for k, v in ids.items() if v is not None)
+        seen = f"{duration(max(0.0, now - w.last_seen))} ago" if w.last_seen else "–"
+        row = {"worker": f"{w.host or w.name}{label}", "state": w.state, "attempts": w.attempts}
+        row |= {"in_flight": w.in_flight if w.alive else None, "speed": si(w.tokens_per_s)}
+        rows.append(row | {"last_seen": seen})
     more = [{"worker": f"and {number} more", "state": state} for state, number in rest.items()]
     return Table("", _WORKERS, [*rows, *more])
-
-
-def _cache(worker: Worker) -> str:
-    """Format how full the KV cache of a worker's engine is, and its preemptions."""
-    full = "" if worker.cache is None else f"{worker.cache:.0%}"
-    return f"{full}, {worker.preemptions} preempted" if full and worker.preemptions else full
-
-
-def _label(worker: Worker) -> str:
-    text = worker.host or worker.name
-    text += "" if worker.replica is None else f" #{worker.replica}"
-    text += "" if worker.task is None else f" job {worker.task}"
-    return text if worker.pid is None else f"{text} pid {worker.pid}"
 
 
 def bar(runs: Sequence[Progress], width: int) -> RenderableType:
@@ -165,7 +146,7 @@ def _state(run: Progress) -> str:
 
 
 def remarks(runs: Sequence[Progress]) -> list[str]:
-    """List faults, missing or stale grades, preemptions, budgets and Slurm's jobs."""
+    """List faults, missing or stale grades, and budgets."""
     lines = list[str]()
     faults = [f"{run.name}: {run.fault}" for run in runs if run.fault is not None]
     for some in (faults, [run.stale for run in runs if run.stale]):
@@ -176,14 +157,7 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
         lines.append(f"scores: {ungraded} attempts are not graded yet")
     elif any(run.score is not None and run.pending for run in runs):
         lines.append("scores cover finished attempts only, and short ones finish first")
-    if preempted := sum(w.preemptions for run in runs for w in run.workers if w.alive):
-        lines.append(
-            f"{preempted} preemptions: sequences evicted from a full KV cache and recomputed;"
-            " a smaller engine.batch_size avoids them"
-        )
     lines += [f"{run.name}: {in_words(run.budget)}" for run in runs if run.budget]
-    if jobs := by_state(runs):
-        lines.append(f"Slurm: {jobs}")
     return lines
 
 
@@ -192,23 +166,18 @@ def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
 
     `width`: columns of the terminal; None: lines are never broken.
     """
-    ids, marks = [row["question_id"] for row in counts.run.questions], _marks(counts)
-    longest = max(map(len, ids), default=0)
-    for question_id, line in zip(ids, marks, strict=True):
-        yield from _question(question_id, longest, line, width)
-    totals = Counter(marks.ravel().tolist())
-    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
-
-
-def _marks(counts: Counts) -> npt.NDArray[np.str_]:
-    """Return the characters of all trials, shape (M, N)."""
+    ids = [row["question_id"] for row in counts.run.questions]
     marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
     for outcome in ("correct", "wrong", "no_answer"):
         marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
     marks[~counts.graded] = MARKS["generated, not graded"]
     marks[counts.truncated] = MARKS["truncated"]
     marks[~counts.done] = MARKS["pending"]
-    return marks
+    longest = max(map(len, ids), default=0)
+    for question_id, line in zip(ids, marks, strict=True):
+        yield from _question(question_id, longest, line, width)
+    totals = Counter(marks.ravel().tolist())
+    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
 
 
 def _question(

@@ -1,11 +1,12 @@
-"""Count the attempts of a run and score it so far, incrementally, while workers write.
+"""Count the attempts of a run and score it so far, while workers write.
 
-A finished part is read once, and only the new end of a journal. Scores cover the attempts that
-`grade` has reached. Memory: a few dozen bytes per attempt.
+Finished parts are read once. Scores cover the attempts that `grade` has reached. Memory: a few
+dozen bytes per attempt.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.score.headline import headline
@@ -27,7 +27,8 @@ from bayes_at_n.pipeline.store.tables import Stale
 _NAMES = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
 _COLUMNS = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
 _HEADLINE = ("value", "low", "high", "prior")  # keys of scores.json
-_LISTINGS = 5  # tries to list a folder in which journals are being sealed
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -43,119 +44,84 @@ class RunningScore:
     attempts: int
 
 
-@dataclass
-class _Shard:
-    """The attempts of one part or journal, with columns `_COLUMNS`."""
-
-    version: tuple[str, str] = ("", "")  # name and fingerprint of the file when it was read
-    end: int = 0  # bytes of a journal that were read
-    rows: pa.Table = field(default_factory=_COLUMNS.empty_table)
-
-
+@dataclass(frozen=True)
 class Counts:
-    """The state of one prepared run, brought up to date by `refresh`.
+    """The state of a prepared run; arrays of shape (M, N) for M questions of N trials."""
 
-    Attributes, arrays of shape (M, N) for M questions of N trials:
-        outcomes: codes from `grade` and `verify`; PENDING without one.
-        stored: which attempts are stored.
-        short: stored attempts to be continued because the token limit was raised.
-        truncated, prompt, tokens: of stored attempts; 0 for others.
-        finished: by worker, when its attempts finished, in Unix seconds; unsorted.
-        stale: why grades do not count; empty if they do.
-        waiting: whether verdicts are pending; outcomes known before them are a biased sample.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run, self._ids = run, rowkeys.question_ids(run)
-        self._shape = (len(run.questions), run.cfg.sampling.trials)
-        self._shards: dict[str, _Shard] = {}  # by stem
-        self.outcomes: Codes = np.full(self._shape, PENDING, np.int8)
-        self.stale, self.waiting = "", False
-        self._graded_versions: list[tuple[str, str]] = []
-        self._merge_shards({})
+    run: Run
+    outcomes: Codes  # from `grade` and `verify`; PENDING without one
+    stored: Mask
+    short: Mask  # stored attempts to be continued because the token limit was raised
+    truncated: Mask
+    prompt: Ints  # tokens of stored attempts; 0 for others
+    tokens: Ints
+    finished: dict[str, npt.NDArray[np.float64]]  # Unix seconds of attempts, by worker; unsorted
+    stale: str = ""  # why grades do not count; empty if they do
+    waiting: bool = False  # verdicts are pending; outcomes known before them are a biased sample
 
     @property
-    def graded(self) -> npt.NDArray[np.bool_]:
+    def graded(self) -> Mask:
         """Mark the attempts that have an outcome."""
-        graded: npt.NDArray[np.bool_] = self.outcomes != PENDING
+        graded: Mask = self.outcomes != PENDING
         return graded
 
     @property
-    def done(self) -> npt.NDArray[np.bool_]:
+    def done(self) -> Mask:
         """Mark finished attempts; in a run imported without attempts, those with an outcome."""
         return self.stored & ~self.short if self.run.attempts.exists() else self.graded
 
-    def refresh(self) -> None:
-        """Read what is new. Raises OSError: a file cannot be read."""
-        self._read_outcomes()
-        for _ in range(_LISTINGS):
-            files = {shards.stem(path): path for path in shards.files(self.run.attempts)}
-            self._shards = {stem: s for stem, s in self._shards.items() if stem in files}
-            try:
-                for stem, path in files.items():
-                    self._read(stem, path)
-                break
-            except FileNotFoundError:
-                continue  # sealed or set aside since the listing
-        self._merge_shards(files)
 
-    def _read_outcomes(self) -> None:
-        folders = [self.run.grades]
-        folders += [self.run.path / "verdicts"] * bool(self.run.cfg.dataset.judge)
-        versions = [_version(path) for folder in folders for path in shards.files(folder)]
-        if versions:  # new attempts can make grades stale
-            versions += map(_version, shards.files(self.run.attempts))
-        if versions == self._graded_versions:
-            return
-        self.outcomes, self.waiting, self.stale = np.full(self._shape, PENDING, np.int8), False, ""
+def count(run: Run) -> Counts:
+    """Count a run's attempts; of duplicates the first counts, as for all readers.
+
+    Raises OSError: a file cannot be read. UserError: the run is not prepared.
+    """
+    shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
+    codes, waiting, stale = np.full(shape, PENDING, np.int8), False, ""
+    try:
+        graded = outcomes.read(run, quiet=True)
+        codes = graded.codes
+        waiting = bool(((codes == PENDING) & (graded.ruled != PENDING)).any())
+    except Stale as error:
+        stale = str(error)
+    limits = np.array([row["max_tokens"] for row in run.questions])
+    raised = runfolder.was_raised(run)
+    stored, short, truncated = np.zeros((3, *shape), np.bool_)
+    prompt, tokens = np.zeros((2, *shape), np.int32)
+    times: dict[str, list[Any]] = defaultdict(list)
+    for path in shards.files(run.attempts):
         try:
-            graded = outcomes.read(self.run, quiet=True)
-            self.outcomes = graded.codes
-            self.waiting = bool(((graded.codes == PENDING) & (graded.ruled != PENDING)).any())
-        except Stale as error:
-            self.stale = str(error)
-        self._graded_versions = versions
-
-    def _read(self, stem: str, path: Path) -> None:
-        """Read what is new in one file."""
-        old, now = self._shards.get(stem, _Shard()), _version(path)
-        if now == old.version or origin.of_another_run(path):
-            return
-        if path.suffix == ".journal":
-            old = old if path.stat().st_size >= old.end else _Shard()
-            batches, _, end = journal.read(path, ATTEMPTS, old.end)
-            new = pa.Table.from_batches(batches, ATTEMPTS).select(_NAMES)
-            shard = _Shard(now, end, pa.concat_tables([old.rows, new.combine_chunks()]))
-        else:
-            parts = parquet.read(path, ATTEMPTS, _NAMES, parquet.Damage())
-            shard = _Shard(now, rows=pa.Table.from_batches(parts, _COLUMNS))
-        self._shards[stem] = shard
-
-    def _merge_shards(self, files: dict[str, Path]) -> None:
-        """Merge the shards; of duplicates the first in `files` counts, as for all readers."""
-        limits = np.array([row["max_tokens"] for row in self.run.questions])
-        raised = runfolder.was_raised(self.run)
-        self.stored, self.short, self.truncated = np.zeros((3, *self._shape), np.bool_)
-        self.prompt, self.tokens = np.zeros((2, *self._shape), np.int32)
-        times: dict[str, list[Any]] = defaultdict(list)
-        for stem in files:
-            if stem not in self._shards:  # it belongs to another run
+            if origin.of_another_run(path):
                 continue
-            rows = self._shards[stem].rows
-            kept, (question, trial) = rowkeys.cells(rowkeys.encode(rows, self._ids), self._shape[1])
-            cells = question * self._shape[1] + trial
-            _, first = np.unique(cells, return_index=True)
-            new = first[~self.stored.ravel()[cells[first]]]
-            rows, at = rows.filter(pa.array(kept)).take(new), (question[new], trial[new])
-            ends, tokens = rows["finish_reason"], rows["completion_tokens"]
-            self.stored[at] = True
-            self.short[at] = below(limits[at[0]], ends, tokens).to_numpy() & raised
-            self.truncated[at] = cut_off(ends).fill_null(False).to_numpy()
-            self.prompt[at] = rows["prompt_tokens"].fill_null(0).to_numpy()
-            self.tokens[at] = tokens.fill_null(0).to_numpy()
-            finished = rows["finished"].fill_null(0.0).to_numpy()
-            times[shards.worker_of(files[stem])].append(finished)
-        self.finished = {worker: np.concatenate(parts) for worker, parts in times.items()}
+            is_part = path.suffix == ".parquet"  # which never changes
+            rows = _part(path, parquet.fingerprint(path)) if is_part else _rows(path)
+        except FileNotFoundError:
+            return count(run)  # sealed or set aside since the listing
+        kept, (question, trial) = rowkeys.cells(rowkeys.encode(rows, ids), shape[1])
+        cells = question * shape[1] + trial
+        _, first = np.unique(cells, return_index=True)
+        new = first[~stored.ravel()[cells[first]]]
+        rows, at = rows.filter(pa.array(kept)).take(new), (question[new], trial[new])
+        ends, n = rows["finish_reason"], rows["completion_tokens"]
+        stored[at] = True
+        short[at] = below(limits[at[0]], ends, n).to_numpy() & raised
+        truncated[at] = cut_off(ends).fill_null(False).to_numpy()
+        prompt[at] = rows["prompt_tokens"].fill_null(0).to_numpy()
+        tokens[at] = n.fill_null(0).to_numpy()
+        times[shards.worker_of(path)].append(rows["finished"].fill_null(0.0).to_numpy())
+    finished = {worker: np.concatenate(parts) for worker, parts in times.items()}
+    return Counts(run, codes, stored, short, truncated, prompt, tokens, finished, stale, waiting)
+
+
+@lru_cache(maxsize=1 << 12)
+def _part(path: Path, fingerprint: str) -> pa.Table:
+    return _rows(path)
+
+
+def _rows(path: Path) -> pa.Table:
+    """Read the columns `_COLUMNS` of one file of attempts."""
+    read = parquet.read(path, ATTEMPTS, _NAMES, parquet.Damage())
+    return pa.Table.from_batches(read, _COLUMNS).combine_chunks()
 
 
 def score(counts: Counts, stored: bool = False) -> RunningScore | None:
@@ -186,7 +152,3 @@ def _stored_score(run: Run) -> RunningScore | None:
     values: list[Any] = [scores["headline"][key] for key in _HEADLINE]
     values += [avg["mean"], scores["confidence"], scores["attempts"]]
     return RunningScore(*values)
-
-
-def _version(path: Path) -> tuple[str, str]:
-    return path.name, parquet.fingerprint(path)

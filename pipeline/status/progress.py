@@ -1,12 +1,10 @@
 """Progress of runs: finished and pending attempts, workers, cost and time left."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
 from bayes_at_n.pipeline.prepare import raised_cap
 from bayes_at_n.pipeline.status.counts import Counts, RunningScore
 from bayes_at_n.pipeline.store import sessions
@@ -45,7 +43,6 @@ class Progress:
     budget: dict[str, Any] = field(default_factory=dict)  # from `workers.spent.account`
     score: RunningScore | None = None
     workers: list[Worker] = field(default_factory=list)
-    jobs: list[Job] = field(default_factory=list)  # of Slurm
     fault: str | None = None  # why the run could not be read
     name: str = ""  # unique among the runs listed
     ungraded: int = 0  # finished attempts without an outcome
@@ -65,10 +62,8 @@ class Progress:
         return {key: value for key, value in asdict(self).items() if key not in absent}
 
 
-def progress_of(
-    name: str, counts: Counts, jobs: list[Job], score: RunningScore | None = None
-) -> Progress:
-    """Compute the progress of a run from its counts, its jobs and its workers' records.
+def progress_of(name: str, counts: Counts, score: RunningScore | None = None) -> Progress:
+    """Compute the progress of a run from its counts and its workers' records.
 
     Raises OSError: a folder cannot be read.
     """
@@ -77,7 +72,10 @@ def progress_of(
     attempts = sum(worker.attempts for worker in all_workers)
     gpu_hours = sum(worker.gpu_s for worker in all_workers) / 3600
     gpu_hours_left = pending * gpu_hours / attempts if attempts and gpu_hours else None
-    paid, rate = _price(counts), _rate(counts, alive)
+    rate, paid = _rate(counts, alive), None
+    prompts, completions = counts.prompt[done], counts.tokens[done]
+    if prompts.all() and completions.all():  # known counts are at least 1
+        paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
     continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
         name=name,
@@ -101,7 +99,6 @@ def progress_of(
         budget=spent.account(run.cfg, spent.spent([run])) if run.cfg.budget.given else {},
         score=score,
         workers=all_workers,
-        jobs=jobs,
         ungraded=int((done & ~counts.graded).sum()),
         stale=counts.stale,
         continues="; ".join(filter(None, (continues, sessions.suspects(run)))),
@@ -111,14 +108,6 @@ def progress_of(
 
 def _seconds(pending: int, rate: float) -> float | None:
     return 0 if not pending else round(pending / rate) if rate else None
-
-
-def _price(counts: Counts) -> float | None:
-    """Return the price of finished attempts; None if token counts are missing."""
-    prompts, completions = counts.prompt[counts.done], counts.tokens[counts.done]
-    if not (prompts.all() and completions.all()):  # known counts are at least 1
-        return None
-    return price(counts.run.cfg.engine, int(prompts.sum()), int(completions.sum()))
 
 
 def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
@@ -139,30 +128,12 @@ def total_of(runs: Sequence[Progress]) -> Progress:
     if len(runs) == 1:
         return runs[0]
     sums = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED}
+    for name in ("gpu_hours_left", "price", "price_total"):  # None if unknown for any readable run
+        parts = [getattr(run, name) for run in runs if run.fault is None]
+        sums[name] = sum(parts) if parts and None not in parts else None
     return Progress(
         name=f"{len(runs)} runs",
         **sums,
         seconds_left=_seconds(sums["pending"], sums["attempts_per_s"]),
-        **{name: _sum(name, runs) for name in ("gpu_hours_left", "price", "price_total")},
         fault=runs[0].fault if all(run.fault is not None for run in runs) else None,
     )
-
-
-def _sum(name: str, runs: Iterable[Progress]) -> Any:
-    """Add up a field over readable runs; None if it is None for any of them."""
-    parts = [getattr(run, name) for run in runs if run.fault is None]
-    return sum(parts) if parts and None not in parts else None
-
-
-def by_state(runs: Iterable[Progress]) -> str:
-    """Count Slurm jobs by state, each job once; if Slurm does not answer, return why.
-
-    >>> job = Job("generate", "7_0", "RUNNING", "n1", "", "")
-    >>> by_state([Progress(jobs=[job])])
-    '1 running'
-    """
-    jobs = {job.id: job for run in runs for job in run.jobs}
-    if reasons := [job.reason for job in jobs.values() if job.state == UNKNOWN]:
-        return reasons[0]
-    counts = Counter(job.state.lower() for job in jobs.values())
-    return ", ".join(f"{number} {state}" for state, number in counts.most_common())

@@ -13,14 +13,12 @@ from rich.text import Text
 
 from bayes_at_n.pipeline.base.console import prints_json, results
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cluster import jobs
-from bayes_at_n.pipeline.cluster.jobs import Job
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.status import board, progress
-from bayes_at_n.pipeline.status.counts import Counts, score
+from bayes_at_n.pipeline.status.counts import Counts, count, score
 from bayes_at_n.pipeline.status.progress import Progress
-from bayes_at_n.pipeline.store import find, parquet
+from bayes_at_n.pipeline.store import find, parquet, shards
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 EVERY_S = 30.0  # between two reports in plain text
@@ -43,18 +41,16 @@ MakeHeader = Callable[[Sequence[Progress]], Header]
 
 
 class Observer:
-    """Reads the progress of any number of runs, each of their files once.
+    """Reads the progress of any number of runs, and only what has changed.
 
     `sources`: run folders, folders in which runs may appear, or settings of runs; or a function
     that returns these at each poll. Raises UserError: the only folder is no run and holds none.
     """
 
     def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+        self._sources = sources if callable(sources) else lambda: sources
         self._runs()
         self._counts: dict[Path, tuple[Any, Counts]] = {}  # with their settings and files
-        self._jobs: dict[Path, list[Job]] = {}
-        self._jobs_read = -_JOBS_S
 
     def poll(self) -> list[Progress]:
         """Return the current progress of every run."""
@@ -63,15 +59,12 @@ class Observer:
         names, datasets = ["/".join(p.parts[-2:]) for p in paths], {p.parent for p in paths}
         if len({*names}) < len(names) or len(datasets) == 1 < len(names):
             names = find.names(paths)
-        if time.monotonic() - self._jobs_read >= _JOBS_S or not self._jobs.keys() >= set(paths):
-            self._jobs, self._jobs_read = jobs.jobs_of(paths), time.monotonic()
         rows = []
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
-                counts = self._counts_of(path, cfg)
-                counts.refresh()
+                counts = self._counted(path, cfg)
                 scored = score(counts, stored=len(runs) == 1)
-                rows.append(progress.progress_of(name, counts, self._jobs[path], scored))
+                rows.append(progress.progress_of(name, counts, scored))
             except (UserError, OSError) as error:
                 rows.append(Progress(name=name, run=str(path), fault=str(error)))
         return rows
@@ -79,7 +72,7 @@ class Observer:
     def _runs(self) -> dict[Path, RunConfig | None]:
         """Map run folders to settings; None: those of their config.yaml."""
         runs: dict[Path, RunConfig | None] = {}
-        sources = self._sources() if callable(self._sources) else self._sources
+        sources = self._sources()
         for source in sources:
             if isinstance(source, RunConfig):
                 runs[Path(source.run_dir).expanduser()] = source
@@ -92,32 +85,25 @@ class Observer:
                 runs[source] = None  # listed with its fault
         return runs
 
-    def _counts_of(self, path: Path, cfg: RunConfig | None) -> Counts:
-        """Return the counts of a run, new ones if its settings or questions have changed."""
-        files = (parquet.fingerprint(path / name) for name in ("config.yaml", "questions.parquet"))
-        version = cfg, *files
-        before, counts = self._counts.get(path, (None, None))
-        if counts is None or before != version:  # a new file may hold the same settings
-            run = Run(cfg) if cfg else open_run(path)
-            if counts is None or (counts.run.cfg, counts.run.questions) != (run.cfg, run.questions):
-                counts = Counts(run)
-            self._counts[path] = version, counts
-        return counts
+    def _counted(self, path: Path, cfg: RunConfig | None) -> Counts:
+        """Return the counts of a run, read again if its settings or files have changed."""
+        files = [path / name for name in ("config.yaml", "questions.parquet", "manifest.json")]
+        for table in ("attempts", "grades", "verdicts"):
+            files += shards.files(path / table)
+        version = cfg, [(str(file), parquet.fingerprint(file)) for file in files]
+        if path not in self._counts or self._counts[path][0] != version:
+            self._counts[path] = version, count(Run(cfg) if cfg else open_run(path))
+        return self._counts[path][1]
 
 
 def show_run(run: Run) -> None:
     """Print a run's progress with a map of its trials. Raises UserError: it is not prepared."""
-    counts = Counts(run)
-    counts.refresh()
-    path, run_jobs = str(run.path), jobs.jobs_of([run.path])[run.path]
-    row = progress.progress_of(run.path.name, counts, run_jobs, score(counts, stored=True))
-    results.print(f"{path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
+    counts = count(run)
+    row = progress.progress_of(run.path.name, counts, score(counts, stored=True))
+    results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
     for line in board.map_lines(counts, results.width if results.is_terminal else None):
         results.print(line)
     _show(board.board([row], _width()))
-    for job in run_jobs:
-        fields = (job.kind, job.id, job.state, job.node, job.time, job.reason)
-        results.print(f"Slurm: {' '.join(filter(None, fields))}")
 
 
 def show(sources: Sources, make_header: MakeHeader | None = None) -> None:

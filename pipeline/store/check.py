@@ -6,11 +6,12 @@ derived file is set aside, and the next `run` makes its rows again.
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ CHECKED = (".parquet", ".journal", ".json", ".jsonl", ".npz", ".yaml")
 _DERIVED = ("grades", "verdicts", "signals")  # folders of derived tables
 
 
-def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path, str]]]) -> None:
+def check(folders: Iterable[Path], stale: Sequence[Callable[[Run], Mapping[Path, str]]]) -> None:
     """Print the damaged and stale files in run folders, or in folders of them.
 
     `stale`: functions that return the stale derived files of a run, and which inputs differ. Raises
@@ -41,26 +42,25 @@ def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path,
     """
     bad = 0
     for folder in folders:
-        paths, faults = [], dict[str, list[str]]()
+        paths, faults, runs = dict[str, Path](), dict[str, list[str]](), list[Path]()
         try:
-            paths = _files(folder)
+            runs = find.runs_in(folder)
         except UserError as error:
             faults[untrusted.printable(folder)] = [str(error)]
+        for root in [folder, *runs] if runs else []:  # each file once, also in runs that are links
+            for path in sorted(root.rglob("*")):
+                if path.suffix in CHECKED and path.name[0] != "." and not path.is_dir():
+                    paths[os.path.realpath(path)] = path
         with Meter("check", len(paths)) as meter:
-            for path in paths:
+            for path in paths.values():
                 if lines := faults_of(path):
                     faults[untrusted.printable(path)] = lines
                 meter.advance(1)
-        for run_folder in find.runs_in(folder) if paths else ():
-            try:
-                run = runfolder.open_run(run_folder)
-            except _ERRORS:  # reported with the file above
-                continue
-            for stale_files in stale:
-                with contextlib.suppress(*_ERRORS):
-                    for path, reason in stale_files(run).items():
-                        line = f"stale: made from other inputs ({reason}); `run` makes it again"
-                        faults.setdefault(untrusted.printable(path), [line])
+        for run_folder, stale_files in itertools.product(runs, stale):
+            with contextlib.suppress(*_ERRORS):  # reported with the file above
+                for path, reason in stale_files(runfolder.open_run(run_folder)).items():
+                    line = f"stale: made from other inputs ({reason}); `run` makes it again"
+                    faults.setdefault(untrusted.printable(path), [line])
         bad += len(faults)
         summary = {"folder": str(folder), "files": len(paths), "sound": not faults}
         print_json(summary | {"faults": faults})
@@ -70,17 +70,6 @@ def check(folders: Iterable[Path], stale: Iterable[Callable[[Run], Mapping[Path,
     if bad:
         remedy = "`run` makes table rows again; restore other files from a copy"
         raise DamagedData(f"{bad} files are damaged or stale; {remedy}")
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the files that can be checked, each once, also in run folders that are links."""
-    paths = {
-        os.path.realpath(path): path
-        for root in (folder, *find.runs_in(folder))
-        for path in sorted(root.rglob("*"))
-        if path.suffix in CHECKED and path.name[0] != "."
-    }
-    return [path for path in paths.values() if not path.is_dir()]
 
 
 def faults_of(path: Path) -> list[str]:

@@ -114,9 +114,12 @@ VERDICTS = pa.schema(
         *_LOGPROBS,
         *((f"{kind}{label}", pa.float32()) for kind in _KINDS for label in "abc"),
         ("mass", pa.float32()),  # raw_a + raw_b + raw_c
-        ("label", pa.string()),  # A, B or C, the largest of the calibrated
+        ("label", pa.string()),  # A, B or C, the largest of the calibrated; U: undecided
         ("tokens", pa.int32()),
         ("cut", pa.bool_()),
+        # Of a judge that writes, which has only a, b, c (shares of its votes), label and these.
+        ("points", pa.int16()),
+        ("votes", pa.list_(pa.string())),  # outcomes or points, in the order of trials
     ]
 )
 

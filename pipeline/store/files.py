@@ -87,7 +87,7 @@ def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Pa
     folders = {Path(run).expanduser().resolve() for run in cfg.folders}
     named = [path for path in folders if path.name[:1] not in ("_", ".")]  # a shell's * has those
     sets = cfg.dataset if named or len(runs) > 1 else []
-    words = sorted([*sets, *cfg.model, *(path.name for path in named)])
+    words = sorted({*sets, *cfg.model, *(path.name for path in named)})
     text = "+".join(words) or "all"
     if {path.parent for path in named} - {parent.resolve()} or len(text) > 80 or words == ["all"]:
         text = f"{text[:80]}-{short_hash(str(sorted([*words, *map(str, named)])))}"

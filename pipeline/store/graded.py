@@ -202,7 +202,7 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
     verdicts = read_verdicts(run, ["label"], "hide" if quiet else "raise").table
     labels = rowkeys.aligned(run, verdicts, keys)["label"]
-    waiting = pc.sum(pc.and_(decides, labels.is_null())).as_py()
+    waiting = pc.sum(pc.and_(decides, labels.is_null())).as_py()  # undecided ones have a label
     if waiting and judge == "unmatched" and not quiet:
         raise UserError(
             f"{run.path}: {waiting} attempts wait for the verifier, which decides answers that the"

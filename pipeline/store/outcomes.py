@@ -107,19 +107,15 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     table = graded.graded(run, quiet=quiet) if table is None else table
-    columns = {
-        "codes": ("outcome", OUTCOMES),
-        "boxes": ("box", BOXES),
-        "ruled": ("ruled", OUTCOMES),
-    }
-    codes, decided = dict[str, Codes](), None
-    for name, (column, words) in columns.items():  # null and other words are PENDING, -1
-        values = pc.fill_null(pc.index_in(table[column], pa.array(words)), PENDING).to_numpy()
-        codes[name] = rowkeys.placed(table, ids, values.astype(np.int8), shape, PENDING)
+    codes, decided = list[Codes](), None
+    for column, words in (("outcome", OUTCOMES), ("box", BOXES), ("ruled", OUTCOMES)):
+        values = pc.index_in(table[column], pa.array(words))  # null: PENDING, -1
+        values = pc.fill_null(values, PENDING).to_numpy().astype(np.int8)
+        codes.append(rowkeys.placed(table, ids, values, shape, PENDING))
     if run.cfg.dataset.judge:
         decided = rowkeys.placed(table, ids, table["judged"].to_numpy() == 1, shape, False)
-    hashes = [q["question_hash"] for q in run.questions]
-    return Outcomes(ids.to_pylist(), hashes, **codes, judged=decided)
+    hashes, (outcome, boxes, ruled) = [q["question_hash"] for q in run.questions], codes
+    return Outcomes(ids.to_pylist(), hashes, outcome, boxes, ruled, decided)
 
 
 def deciders_line(run: Run, outcomes: Outcomes) -> str:

@@ -10,6 +10,8 @@ from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
+
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.engines import kind
@@ -17,7 +19,6 @@ from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config import trust
-from bayes_at_n.pipeline.config.arguments import decisive
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.sampling import RepetitionDetection
 from bayes_at_n.pipeline.config.seeds import option_order
@@ -32,15 +33,16 @@ _NOT_SAMPLING = ("trials", "name", "card")  # of the settings of sampling
 _CAP = "sampling.max_tokens"
 TRIALS = "sampling.trials", "budget"  # settings that a worker may change in a folder
 # Settings that are in an identity only if they differ from these; the chosen shots are hashed.
-DEFAULTS: dict[str, Any] = {"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": []}
-DEFAULTS |= {"prompt.shots": 0, "prompt.shuffle": "none", "prompt.shuffle_seed": 0}
-DEFAULTS["prompt.option"] = PromptConfig.option
-DEFAULTS |= {"prompt.variants": [], "engine.args": {}}
-DEFAULTS |= {"model.quantization": None, "model.reasoning_parser": None, "sampling.min_p": 0.0}
-DEFAULTS |= {f"sampling.{name}_penalty": 0.0 for name in ("presence", "frequency")}
-DEFAULTS |= {"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None}
-DEFAULTS |= {f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())}
-DEFAULTS |= {"sampling.stop": [], "sampling.likelihood": None}
+DEFAULTS: dict[str, Any] = {
+    **{"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": [], "prompt.shots": 0},
+    **{"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "prompt.variants": []},
+    **{"engine.args": {}, "model.quantization": None, "model.reasoning_parser": None},
+    **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
+    **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
+    **{"sampling.likelihood": None, "prompt.option": PromptConfig.option},
+    **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
+}
+_RESOURCES = {*yaml.safe_load(Path(trust.__file__).with_name("engine_args.yaml").read_bytes())}
 SERVER = "server.json"  # in the run folder: the reference by which a server's model is recognized
 RAISED = "raised"  # in the manifest: a list of the times that the cap was raised
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader_versions` that failed
@@ -119,6 +121,15 @@ def presented_letter(presented: Mapping[str, Any], answer: str) -> str:
     order = presented.get("order", ())
     letters = LETTERS[: len(order)]
     return LETTERS[order.index(letters.index(answer))] if answer and answer in letters else answer
+
+
+def decisive(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine arguments that change what is sampled, or may: all but resources.
+
+    >>> decisive({"kv_cache_dtype": "fp8", "max_num_seqs": 64, "new_in_2027": 1})
+    {'kv_cache_dtype': 'fp8', 'new_in_2027': 1}
+    """
+    return {key: value for key, value in args.items() if key not in _RESOURCES}
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
@@ -320,11 +331,8 @@ def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
         return []
     missing = [row for row in run.questions if row["prompt_logprobs"] is None]
-    return (
-        []
-        if missing and read_json(run.manifest).get(UNREADABLE) == reader_versions(run)
-        else missing
-    )
+    failed = missing and read_json(run.manifest).get(UNREADABLE) == reader_versions(run)
+    return [] if failed else missing
 
 
 def reader_versions(run: Run) -> list[str | None]:

@@ -108,11 +108,6 @@ def batches(
                     raise  # otherwise it was sealed or set aside since the listing: list again
 
 
-def written_by(worker: str) -> Only:
-    """Return a predicate that selects the files of a worker."""
-    return lambda path: worker_of(path) == worker
-
-
 def keys(
     folder: Path, columns: pa.Schema, damage: parquet.Damage, only: Only = lambda path: True
 ) -> set[tuple[str, int]]:

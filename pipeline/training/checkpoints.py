@@ -161,11 +161,9 @@ def _glob(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     if matches := glob.glob(str(path)) or glob.glob(str(ROOT / path)):
         return [folder for folder in map(Path, matches) if folder.is_dir()]
-    parent = find_local(str(path.parent))
-    siblings = sorted((folder.name for folder in _folders(parent)), key=natural) if parent else []
     raise UserError(
-        f"checkpoints: {pattern}: no such folder (its parent has {joined(siblings, 5) or 'none'});"
-        f" for a hub id, name the folder that `{PROGRAM} prefetch` prints"
+        f"checkpoints: {pattern}: no such folder; for a hub id, name the folder that `{PROGRAM}"
+        " prefetch` prints"
     )
 
 

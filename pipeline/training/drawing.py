@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.plots import trajectory as plots
-from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
-from bayes_at_n.pipeline.training import crossings, protocols
+from bayes_at_n.pipeline.plots.trajectory import Curve
+from bayes_at_n.pipeline.training import protocols
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, values, varies, where
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
 
@@ -23,7 +23,7 @@ TAU = ("tau_mean", "tau_low", "tau_high")
 def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
     """Draw all figures that the rows allow, by name.
 
-    `tables` are rows of `curve`, `samples`, `ahead` and `variance`. The figures `merge` and
+    `tables` are rows of `curve`, `samples` and `ahead`. The figures `merge` and
     `side_by_side` (MaP's Figures 3 and 4) show avg@N with its interval.
     """
     curve, several = tables["curve"], varies(tables["curve"], "training")
@@ -44,7 +44,7 @@ def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]
         figures |= _by_samples(rows, "_".join(names), interval)
     if several:
         figures |= _side_by_side(tables, interval)
-    return figures | _variance(tables["variance"], cfg)
+    return figures
 
 
 def _endings(name: str) -> tuple[str, str]:
@@ -94,7 +94,7 @@ def _curve(rows: Rows, *keys: str) -> Curve:
 
 
 def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
-    """Draw τ against the number of trials, and against cost: Bayes@n and two others, by window."""
+    """Draw τ against the number of trials: Bayes@n and two others, by window."""
     others = [m for m in values(rows, "metric") if m not in (GREEDY.name, BAYES)]
     # More lines would be hard to tell apart.
     drawn = {BAYES, *others[-1:], *others[max(0, len(others) // 2 - 1) :][:1]}
@@ -102,25 +102,12 @@ def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
     if not sampled:
         return {}
     suffix, subtitle = _endings(name)
-    lines = {protocol: line for (protocol,), line in grouped(sampled, "protocol").items()}
-    curves = {protocol: _curve(line, "n", *TAU) for protocol, line in lines.items()}
-    numbers = sorted(values(sampled, "n"))
-    title = f"Stability by number of trials{subtitle}"
-    figures = {f"samples{suffix}": plots.stability_by_samples(numbers, curves, title, interval)}
-    lines |= {row["protocol"]: [row] for row in where(rows, metric=GREEDY.name)}
-    points = {
-        protocol: _priced(line) for protocol, line in lines.items() if all(r["cost"] for r in line)
+    lines = {
+        label: _curve(line, "n", *TAU) for (label,), line in grouped(sampled, "protocol").items()
     }
-    if points:
-        title = f"Stability by cost{subtitle}"
-        figures[f"cost{suffix}"] = plots.cost_stability(points, title, interval=interval)
-    return figures
-
-
-def _priced(rows: Rows) -> Priced:
-    greedy = rows[0]["metric"] == GREEDY.name  # has no bootstrap replicates
-    line = _curve(rows, "cost", "tau" if greedy else "tau_mean", "tau_low", "tau_high")
-    return Priced(line, [row["n"] for row in rows])
+    title = f"Stability by number of trials{subtitle}"
+    numbers = sorted(values(sampled, "n"))
+    return {f"samples{suffix}": plots.stability_by_samples(numbers, lines, title, interval)}
 
 
 def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
@@ -144,12 +131,3 @@ def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure
             else plots.curves({dataset: panels["single checkpoints"]}, title, AVERAGE, interval)
         )
     return figures
-
-
-def _variance(rows: Rows, cfg: TrajectoryConfig) -> dict[str, Figure]:
-    n = min((row["n"] for row in rows), default=1)
-    p, deltas, posteriors = crossings.along_p(n, protocols.passes(cfg.metrics, n))
-    if not deltas:
-        return {}
-    title = f"Variance of Pass@k over the exact one, n = {n}"
-    return {"variance": plots.variance(p, deltas, title, expected=posteriors)}

@@ -14,15 +14,14 @@ import contextlib
 import functools
 import itertools
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base.console import duration, fail, note
+from bayes_at_n.pipeline.base.console import fail, note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
@@ -32,12 +31,10 @@ from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
 from bayes_at_n.pipeline.training.windows import Evaluation, Series, Window
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 
-_RENAME = (
-    "the runs would have the same names, too: rename this training run with"
-    " checkpoints.NAME=FOLDER, or delete the other if nobody needs it"
+_REMEDY = (
+    "delete it, and its runs if the checkpoints changed; of another training run, keep it and"
+    " name this one with checkpoints.NAME=FOLDER"
 )
-_DELETE = "delete this folder only: it is merged again, and its runs stay if the bytes are the same"
-_RESTORE = "restore that checkpoint, or delete this file and its runs to redo them"
 
 
 class Remaining(NamedTuple):
@@ -46,7 +43,6 @@ class Remaining(NamedTuple):
     pending: int  # attempts
     ungraded: int  # attempts without a grade by the current grader
     prompts: int  # questions whose prompts, or the prompts' log-probs, are pending
-    unknown: bool = False  # finished, but no record of the sources of its merged weights
 
     @property
     def finished(self) -> bool:
@@ -67,8 +63,7 @@ def weights(window: Window) -> str | None:
     if not (record := runfolder.read_json(_record(window))):
         return None
     if problem := merge.sources_mismatch(record, window.sources):
-        remedy = _RENAME if problem.others else _RESTORE
-        raise UserError(f"{_record(window)}: {problem.clause}; {remedy}")
+        raise UserError(f"{_record(window)}: {problem}; {_REMEDY}")
     return str(record["weights"])
 
 
@@ -79,8 +74,7 @@ def present(window: Window) -> bool:
     """
     problem = merge.mismatch(window.path, window.sources) if window.size > 1 else None
     if problem and os.path.lexists(window.path):
-        remedy = _RENAME if problem.others else _DELETE
-        raise UserError(f"{window.path}: {problem.clause}; {remedy}")
+        raise UserError(f"{window.path}: {problem}; {_REMEDY}")
     return problem is None
 
 
@@ -130,8 +124,7 @@ def remaining(
         grades = keys.intersection(zip(*(table[name].to_pylist() for name in KEY), strict=True))
     unprepared = [question for question in questions if question.id not in prepared]
     prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))
-    counts = Remaining(len(keys - attempts), len(attempts - grades), prompts)
-    return counts._replace(unknown=counts.finished and fingerprint is None)
+    return Remaining(len(keys - attempts), len(attempts - grades), prompts)
 
 
 def work(series: Series) -> Work:
@@ -152,30 +145,17 @@ def evaluate(series: Series, work: Work, keep: bool) -> None:
     Updates `work`. Deletes merged weights whose runs are complete, unless `keep`. Raises
     Unfinished: some runs failed, or one was stopped.
     """
-
-    def pending(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-        return [e for e in evaluations if not work[e.run.path].finished]
-
     models = [[*runs] for _, runs in itertools.groupby(series.evaluations, attrgetter("window"))]
     failed: dict[Path, int] = {}
-    attempts = sum(run.pending for run in work.values())
-    began = time.monotonic()
-    for number, evaluations in enumerate(models, 1):
-        window, unfinished = evaluations[0].window, pending(evaluations)
-        if unfinished:
-            left = sum(work[e.run.path].pending for e in series.evaluations)
-            seconds = (time.monotonic() - began) * left / max(1, attempts - left)
-            estimate = f", about {duration(seconds)} left" if left < attempts else ""
-            name = unfinished[0].run.cfg.model.name
-            note(f"evaluating {number} of {len(models)}: {name}{estimate}")
-            failed |= _evaluate_model(window, unfinished)
-        for evaluation in unfinished:
-            path = evaluation.run.path
-            work[path] = remaining(evaluation, series.questions[evaluation.dataset])
-            if not work[path].finished:
-                failed.setdefault(path, 1)
-        if not keep and not pending(evaluations):
-            remove(window)
+    with Residents() as residents:
+        for number, evaluations in enumerate(models, 1):
+            unfinished = [e for e in evaluations if not work[e.run.path].finished]
+            if unfinished:
+                name = unfinished[0].run.cfg.model.name
+                note(f"evaluating {number} of {len(models)}: {name}")
+                failed |= evaluate_model(residents, series, unfinished, work)
+            if not keep and all(work[e.run.path].finished for e in evaluations):
+                remove(evaluations[0].window)
     if failed:
         more = f" and {len(failed) - 6} more" if len(failed) > 6 else ""
         names = "; ".join(map(str, [*failed][:6])) + more
@@ -186,19 +166,24 @@ def evaluate(series: Series, work: Work, keep: bool) -> None:
         )
 
 
-def _evaluate_model(window: Window, evaluations: Sequence[Evaluation]) -> dict[Path, int]:
-    """Evaluate a model in one process; return the exit statuses of the runs that failed."""
+def evaluate_model(
+    residents: Residents, series: Series, evaluations: Sequence[Evaluation], work: Work
+) -> dict[Path, int]:
+    """Run evaluations of one model in the resident process, which swaps weights into its engine.
+
+    Updates `work`. Returns the exit statuses of the runs that failed. Raises Unfinished: stopped.
+    """
+    window, failed = evaluations[0].window, dict[Path, int]()
     try:
         if not present(window):
             merge.merge(window.sources, window.path)
     except UserError as error:
         fail(f"{window.name}: {error}")
         return {evaluation.run.path: error.exit_code for evaluation in evaluations}
-    failed = {}
-    with Residents() as residents:
-        for evaluation in evaluations:
-            run, command = evaluation.run, ["run", *evaluation.settings]
-            status = residents.run(Order(window.name, command, run.cfg))
-            if status:
-                failed[run.path] = status
+    for evaluation in evaluations:
+        path = evaluation.run.path
+        status = residents.run(Order("", ["run", *evaluation.settings], evaluation.run.cfg))
+        work[path] = remaining(evaluation, series.questions[evaluation.dataset])
+        if status or not work[path].finished:
+            failed[path] = status or 1
     return failed

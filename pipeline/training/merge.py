@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -26,21 +26,12 @@ from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
 from bayes_at_n.pipeline.training.tensors import Weights
 
 
-class Mismatch(NamedTuple):
-    """Why weights are not, or cannot be shown to be, the mean of some checkpoints."""
-
-    clause: str  # follows the name of the weights in a message: "was made before PATH changed"
-    others: bool = False  # they are the mean of other checkpoints
-
-
 def run(cfg: MergeConfig) -> None:
     """Average the weights of the last checkpoints of a training run into a checkpoint."""
     out = Path(cfg.out).expanduser()
     sources = [checkpoint.path for checkpoint in checkpoints.find(cfg.checkpoints, cfg.last)]
     if mismatch(out, sources) is None:
         note(f"{out}: is already the mean of these {len(sources)} checkpoints; nothing to do")
-        with contextlib.suppress(OSError, lease.Taken), _held(out):
-            pass  # removes the lease of a merge that was killed at its end
     else:
         merge(sources, out)
     print_json({"out": str(out), "checkpoints": list(map(str, sources))})
@@ -66,7 +57,8 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     temporary = _temporary(out)  # a killed merge may have left it
     signals: list[int] = []
     with children.handled_by(lambda number, _: signals.append(number)), _held(out):
-        _check_space(out, inputs[-1].size)
+        if os.path.lexists(out):
+            raise UserError(f"out={out}: exists already; name another folder, or remove this one")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir()
@@ -88,32 +80,27 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def mismatch(out: Path, sources: Sequence[Path]) -> Mismatch | None:
+def mismatch(out: Path, sources: Sequence[Path]) -> str | None:
     """Return why a folder does not hold the mean of checkpoints, oldest first; None if it does."""
     if not (out / MANIFEST).is_file():
-        return Mismatch(f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist")
+        return f"has no {MANIFEST}" if os.path.lexists(out) else "does not exist"
     try:
         manifest = yaml.safe_load((out / MANIFEST).read_text(encoding="utf-8"))
-        recorded, problem = manifest["weights"], sources_mismatch(manifest, sources)
-        if problem or fingerprint(out) == recorded:
+        if problem := sources_mismatch(manifest, sources):
             return problem
-        return Mismatch("was changed after merging")
+        return None if fingerprint(out) == manifest["weights"] else "was changed after merging"
     except (TypeError, KeyError, ValueError, yaml.YAMLError):
-        return Mismatch(f"has a damaged {MANIFEST}")
-    except (OSError, UserError) as error:
-        return Mismatch(f"cannot be compared: {error}")
+        return f"has a damaged {MANIFEST}"
 
 
-def sources_mismatch(record: Mapping[str, Any], sources: Sequence[Path]) -> Mismatch | None:
+def sources_mismatch(record: Mapping[str, Any], sources: Sequence[Path]) -> str | None:
     """Return how the sources in `merge.yaml` differ from these; equal bytes may be moved."""
-    recorded = {source["path"]: source["weights"] for source in record["sources"]}
-    current = _fingerprints(sources)
-    if [*recorded.values()] == [*current.values()]:
+    recorded = [source["weights"] for source in record["sources"]]
+    if recorded == [*_fingerprints(sources).values()]:
         return None
-    if [*recorded] != [*current]:
-        return Mismatch(f"is the mean of other checkpoints: {', '.join(recorded)}", others=True)
-    changed = next(path for path in current if current[path] != recorded[path])
-    return Mismatch(f"was made before {changed} changed")
+    return (
+        f"is the mean of {', '.join(source['path'] for source in record['sources'])} as they were"
+    )
 
 
 def remove(out: Path) -> None:
@@ -149,16 +136,6 @@ def _check_sources(sources: Sequence[Path], out: Path) -> None:
             raise UserError(f"checkpoints: {path} is named twice; name each checkpoint once")
         if out.resolve().is_relative_to(path):
             raise UserError(f"out={out}: is inside the checkpoint {path}; name another folder")
-
-
-def _check_space(out: Path, needed: int) -> None:
-    if os.path.lexists(out):
-        raise UserError(f"out={out}: exists already; name another folder, or remove this one")
-    free = shutil.disk_usage(out.parent).free
-    if free < needed:
-        raise UserError(
-            f"out={out}: needs {si(needed)}B, but its disk has {si(free)}B; use another disk"
-        )
 
 
 def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> None:

@@ -91,18 +91,3 @@ def _common(words: Sequence[list[str]]) -> int:
     """Count the leading words that all names share."""
     columns = zip(*words, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
-
-
-def mismatch(before: Sequence[str], after: Sequence[str]) -> str | None:
-    """Return why a pairing looks wrong, by the parts of the names that differ; else None.
-
-    >>> mismatch(["a-base", "b-base"], ["a-tuned", "b-tuned"])
-    >>> mismatch(["a-base", "b-base"], ["b-tuned", "a-tuned"])
-    'by name a-base belongs to a-tuned, but is paired with b-tuned'
-    """
-    models, others = distinct(before), distinct(after)
-    for model, other, name, paired in zip(models, others, before, after, strict=True):
-        if model != other and model in others:
-            match = after[others.index(model)]
-            return f"by name {name} belongs to {match}, but is paired with {paired}"
-    return None

@@ -44,11 +44,6 @@ def metrics(names: Iterable[str]) -> list[Metric]:
     return table.parse_all([AVG, BAYES, *names])
 
 
-def passes(names: Iterable[str], trials: int) -> list[int]:
-    """List the k of every Pass@k with at most `trials` trials, in ascending order."""
-    return sorted(m.k for m in metrics(names) if m.name.startswith(PASS) and m.k <= trials)
-
-
 def largest_k(names: Iterable[str]) -> int:
     """Return the largest k of Pass@k among names of metrics; 1 without any.
 

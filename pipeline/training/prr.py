@@ -3,8 +3,7 @@
 Source: MaP (Wang et al., 2025), section 3.1; posteriors of arXiv 2510.04265.
 """
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,15 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.console import note, percent, results, warn
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.base.console import note, percent, results
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import files, find
 from bayes_at_n.pipeline.training import pairing, protocols
 from bayes_at_n.pipeline.training.cells import Row, Rows, page, records, where
-from bayes_at_n.pipeline.training.pairing import Pairs, distinct
+from bayes_at_n.pipeline.training.pairing import distinct
 from bayes_at_n.pipeline.training.protocols import (
     AVG,
     BAYES,
@@ -39,8 +37,6 @@ from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversa
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CHANCE = 0.5  # expected rate of two independent rankings
-_MAX_NAMED = 5  # pairs in a note
 _THREE = "{:.3f}"
 
 
@@ -65,100 +61,60 @@ class Reversals(NamedTuple):
         return ranks(self.before.value), ranks(self.after.value)
 
 
-class Measured(NamedTuple):
-    """The measurements of `prr`."""
-
-    cohort: Cohort  # 2 L runs: before, then after
-    before: list[str]  # L names
-    after: list[str]
-    reversals: list[Reversals]
-    tokens: Mapping[str, Tokens | None]  # of "sampled" and "greedy" runs before
-    mismatch: str | None  # why the pairing looks wrong
-
-    @property
-    def trials(self) -> tuple[int, int]:
-        """The smallest and the largest number of trials of any question in any run."""
-        counts = np.ma.count(self.cohort.matrix(), axis=2)
-        return int(counts.min()), int(counts.max())
-
-    @property
-    def size(self) -> str:
-        """The dataset and the numbers of models, questions and trials, as text."""
-        fewest, most = self.trials
-        trials = f"{most} trials" if fewest == most else f"{fewest} to {most} trials"
-        questions = len(self.cohort.question_ids)
-        return f"{self.cohort.dataset}, {len(self.before)} models, {questions} questions, {trials}"
-
-    def on_page(self) -> list[Reversals]:
-        """The protocols shown on the page: greedy, avg@N, and Pass@k with the largest k."""
-        first = [p for p in self.reversals if p.metric in (GREEDY.name, AVG)]
-        passes = [p for p in self.reversals if p.metric.startswith(PASS) and p.trials > 1]
-        return [*first, *passes[-1:]]
-
-
 def run(cfg: ReversalConfig) -> None:
     """Compare the order of models before and after; print tables, save them with figures.
 
     Raises UserError: the runs cannot be compared. OSError: the folder cannot be written.
     """
     pairs = pairing.pair(cfg)
-    measured = measure(pairs, cfg)
-    rates, by_model = protocol_table(measured, cfg), rank_rows(measured)
-    pages = {p.label: rank_table(measured, by_model, p.label) for p in measured.on_page()}
-    average = next(table for label, table in pages.items() if label.startswith("avg@"))
-    tabular.show(average, rates)  # ranks by other protocols are in the files
-    results.print()
-
-    folder = Path(cfg.out).expanduser() if cfg.out else pairs.before[0].parent / "_prr"
-    figures = _figures(measured, rates.rows, cfg)
-    record = {
-        "settings": asdict(cfg),
-        "dataset": measured.cohort.dataset,
-        "questions": len(measured.cohort.question_ids),
-        "pairs_of_runs": [
-            {"before": str(before), "after": str(after)}
-            for before, after in zip(pairs.before, pairs.after, strict=True)
-        ],
-        "protocols": rates.rows,
-        "ranks": by_model,
-        "tokens": {
-            kind: used and {"prompt_tokens": used.prompt, "completion_tokens": used.completion}
-            for kind, used in measured.tokens.items()
-        },
-        "differences": measured.cohort.differences,
-        "pairing_doubt": measured.mismatch,
-    }
-    tabular.print_json(record)
-    title = f"Pairwise ranking reversal rate: {measured.cohort.dataset}"
-    warnings = [f"Warning: {measured.mismatch}."] * bool(measured.mismatch)
-    text = page(title, [], warnings, figures, {"protocols": rates, **pages})
-    tables = {"protocols": rates, "ranks": rank_table(measured, by_model)}
-    files.write(folder, "prr", record, tables, figures, {"prr.md": text})
-    note(
-        f"saved {folder / 'prr.md'}, prr.json, protocols and ranks as .csv, .json, .tex, .md, and"
-        f" {' and '.join(figures)} as .png, .pdf"
-    )
-
-
-def measure(pairs: Pairs, cfg: ReversalConfig) -> Measured:
-    """Measure the reversal rate of every protocol.
-
-    Raises UserError: the runs cannot be compared.
-    """
-    models, folders = len(pairs.before), [*pairs.before, *pairs.after]
-    cohort, twins = stacked(folders), greedy_twins(folders)
+    models, paths = len(pairs.before), [*pairs.before, *pairs.after]
+    cohort, twins = stacked(paths), greedy_twins(paths)
     greedy = None if twins is None else stacked(twins, cohort)
-    names = find.names(folders)
-    before, after = names[:models], names[models:]
-    mismatch = pairing.mismatch(before, after)
-    if mismatch is not None:
-        warn(f"{mismatch}; to correct it list the runs: before=A,B after=C,D")
+    outcomes = cohort.matrix()
+    rates = reversals(outcomes, cfg, None if greedy is None else greedy.matrix())
     used = {
         kind: None if stack is None else tokens([m.run for m in stack.members[:models]])
         for kind, stack in {"sampled": cohort, "greedy": greedy}.items()
     }
-    rates = reversals(cohort.matrix(), cfg, None if greedy is None else greedy.matrix())
-    return Measured(cohort, before, after, rates, used, mismatch)
+    questions, counts = len(cohort.question_ids), np.ma.count(outcomes, axis=2)
+    trials = f"{counts.max()} trials" if counts.min() == counts.max() else "unequal trials"
+    size = f"{cohort.dataset}, {models} models, {questions} questions, {trials}"
+    names = find.names(paths)
+    short = distinct(names[:models])
+
+    rows = protocol_rows(rates, short, used, questions, cfg)
+    notes = [*_notes(rows, counts.min(), cfg), *(f"differs: {d}" for d in cohort.differences)]
+    rates_table = _protocol_table(rows, size, [*notes], cfg)
+    by_model = rank_rows(rates, names[:models], names[models:])
+    average = next(p.label for p in rates if p.metric == AVG)
+    ranked = _rank_table(where(by_model, protocol=average), size)
+    tabular.show(ranked, rates_table)  # ranks by other protocols are in the files
+    results.print()
+
+    folder = Path(cfg.out).expanduser() if cfg.out else pairs.before[0].parent / "_prr"
+    figures = _figures(rates, rows, short, size, cfg)
+    record = {
+        "settings": asdict(cfg),
+        "dataset": cohort.dataset,
+        "questions": questions,
+        "pairs_of_runs": [
+            {"before": str(before), "after": str(after)}
+            for before, after in zip(*pairs, strict=True)
+        ],
+        "protocols": rows,
+        "ranks": by_model,
+        "tokens": {
+            kind: each and {"prompt_tokens": each.prompt, "completion_tokens": each.completion}
+            for kind, each in used.items()
+        },
+        "differences": cohort.differences,
+    }
+    tabular.print_json(record)
+    title = f"Pairwise ranking reversal rate: {cohort.dataset}"
+    text = page(title, [], [], figures, {"protocols": rates_table, "ranks": ranked})
+    tables = {"protocols": rates_table, "ranks": _rank_table(by_model, size)}
+    files.write(folder, "prr", record, tables, figures, {"prr.md": text})
+    note(f"saved {folder / 'prr.md'}, its tables and figures")
 
 
 def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> list[Reversals]:
@@ -172,11 +128,6 @@ def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> 
     L, counts = len(outcomes) // 2, np.ma.count(outcomes, axis=2)
     fewest, most = int(counts.min()), int(counts.max())
     size, trials = (fewest, float(most)) if fewest == most else ("N", float(counts[:L].mean()))
-
-    @functools.cache
-    def posterior(k: int) -> Reversal:
-        return reversal_rate_ci(outcomes[:L], outcomes[L:], k, cfg.draws, cfg.seed, cfg.confidence)
-
     rates: list[Reversals] = []
     enough = [metric for metric in protocols.metrics(cfg.metrics) if metric.k <= fewest]
     for metric in [*[GREEDY] * (greedy is not None), *enough]:
@@ -184,8 +135,11 @@ def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> 
         before, after = (metric.summary(side, cfg.confidence) for side in (R[:L], R[L:]))
         average = metric.name in (AVG, BAYES)  # their posterior is that of Pass@1
         needed = trials if average else metric.k
-        drawn = average or metric.name.startswith(PASS)
-        rate = posterior(1 if average else metric.k) if drawn else None
+        rate = None
+        if average or metric.name.startswith(PASS):
+            k = 1 if average else metric.k
+            sides = outcomes[:L], outcomes[L:]
+            rate = reversal_rate_ci(*sides, k, cfg.draws, cfg.seed, cfg.confidence)
         rates.append(Reversals(metric.name, metric.title(size), needed, before, after, rate))
     return rates
 
@@ -207,33 +161,34 @@ def pair_counts(protocol: Reversals, confidence: float) -> Row:
         "apart_reversed": [],
     }
     if protocol.before.sigma is not None:
-        sides = (protocol.before, protocol.after)
-        first, second = (_apart(side, confidence)[upper] for side in sides)
-        opposite = np.flatnonzero(first * second < 0)
-        counts["apart"] = int((first * second != 0).sum())
+        ahead = []  # of each pair: 1 if the first is ahead, -1 behind, else 0
+        for value, sigma, *_ in (protocol.before, protocol.after):
+            pair = value[upper[0]], sigma[upper[0]], value[upper[1]], sigma[upper[1]]
+            compared = scoring.compare_scores(*pair, confidence)
+            ahead.append((compared.lo > 0).astype(np.int64) - (compared.hi < 0))
+        opposite = np.flatnonzero(ahead[0] * ahead[1] < 0)
+        counts["apart"] = int((ahead[0] * ahead[1] != 0).sum())
         counts["apart_reversed"] = [(int(upper[0][i]), int(upper[1][i])) for i in opposite]
     return counts
 
 
-def _apart(scores: Summary, confidence: float) -> Ints:
-    """Return (L, L): 1 where the row's model is ahead of the column's, -1 behind, else 0."""
-    value, sigma = scores.value, scores.sigma
-    compared = scoring.compare_scores(value[:, None], sigma[:, None], value, sigma, confidence)
-    return np.asarray((compared.lo > 0).astype(np.int64) - (compared.hi < 0))
-
-
-def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
-    """Tabulate PRR by protocol, with its posterior, the pairs that are apart, and the cost.
+def protocol_rows(
+    rates: Sequence[Reversals],
+    names: Sequence[str],
+    used: Mapping[str, Tokens | None],
+    questions: int,
+    cfg: ReversalConfig,
+) -> list[Row]:
+    """Return one row per protocol: PRR, its posterior, the pairs that are apart, and the cost.
 
     The cost is that of evaluating one model before, in the currency of the prices; for Pass@k the
     cost of k attempts, as in MaP, although the score here uses all N trials.
     """
-    names, questions = distinct(measured.before), len(measured.cohort.question_ids)
     rows: list[Row] = []
-    for protocol in measured.reversals:
+    for protocol in rates:
         counts, posterior = pair_counts(protocol, cfg.confidence), protocol.posterior
         reversed_names = [[names[i], names[j]] for i, j in counts["apart_reversed"]]
-        used = measured.tokens["greedy" if protocol.metric == GREEDY.name else "sampled"]
+        tokens_ = used["greedy" if protocol.metric == GREEDY.name else "sampled"]
         rows.append(
             {
                 "protocol": protocol.label,
@@ -247,77 +202,55 @@ def protocol_table(measured: Measured, cfg: ReversalConfig) -> Table:
                 "apart_reversed": None if counts["apart"] is None else len(reversed_names),
                 "apart_reversed_pairs": reversed_names,
                 "trials": protocol.trials,
-                "cost": used
-                and protocols.evaluation_cost(used, questions, protocol.trials, cfg.prices),
+                "cost": tokens_
+                and protocols.evaluation_cost(tokens_, questions, protocol.trials, cfg.prices),
             }
         )
+    return rows
+
+
+def _protocol_table(rows: Rows, size: str, notes: Sequence[str], cfg: ReversalConfig) -> Table:
     level, cost = percent(cfg.confidence), "cost of k attempts (as in MaP)"
     heads = [
         *columns(align="left", protocol="protocol"),
         *columns(wide=True, metric="metric"),
         *columns(_THREE, prr="PRR"),
         *columns(group="pairs", reversed="reversed", tied="tied", pairs="all"),
-        *columns(_THREE, group="posterior", mean="mean"),
-        *(
-            Column(end, f"{end} {level}", None, _THREE, group="posterior", short=end)
-            for end in ("low", "high")
-        ),
+        *columns(_THREE, group=f"posterior, {level}", mean="mean", low="low", high="high"),
         *columns(group="apart", apart="pairs", apart_reversed="reversed"),
         *columns(wide=True, trials="trials"),
         Column("cost", cost, cost.replace("of k", "of $k$"), "{:.4g}", short="cost of k"),
     ]
-    title = f"pairwise ranking reversal rate (PRR): {measured.size}"
-    return Table(title, heads, rows, _notes(measured, cfg, rows))
+    return Table(f"pairwise ranking reversal rate (PRR): {size}", heads, rows, notes)
 
 
-def _notes(measured: Measured, cfg: ReversalConfig, rows: Rows) -> list[str]:
+def _notes(rows: Rows, fewest: int, cfg: ReversalConfig) -> list[str]:
     pairs, level = rows[0]["pairs"], percent(cfg.confidence)
     notes = [
         f"PRR: share of the {pairs} pairs whose order reverses; a tie is not a reversal. Chance is"
-        f" {CHANCE:g}, and one pair is {1 / pairs:.4f}",
+        f" 0.5, and one pair is {1 / pairs:.4f}",
         "posterior: of the rate, from these trials; noise reverses half of the pairs that they"
         f" cannot tell apart, so its {level} interval need not contain PRR",
         f"apart: the {level} interval of the difference excludes 0 before and after, assuming"
         " independent trials",
+        "cost: of evaluating one model before (MaP, appendix C), if its tokens are known; that of"
+        " Pass@k is of k attempts, although its score uses all N",
     ]
-    fewest, most = measured.trials
-    if fewest < most:
-        notes.append(f"N: questions have {fewest} to {most} trials")
-    apart = {tuple(pair): None for row in rows for pair in row["apart_reversed_pairs"]}
-    if apart:
-        named = ", ".join(f"{a} and {b}" for a, b in list(apart)[:_MAX_NAMED])
-        more = f" and {len(apart) - _MAX_NAMED} more" if len(apart) > _MAX_NAMED else ""
-        notes.append(f"apart and reversed by some protocol: {named}{more}")
-    notes.append(
-        "greedy: one attempt at each question, so no interval from trials"
-        if where(rows, metric=GREEDY.name)
-        else "greedy is left out: not every run has a graded greedy run, RUN-greedy"
-    )
+    if not where(rows, metric=GREEDY.name):
+        notes.append("greedy is left out: not every run has a graded greedy run, RUN-greedy")
     if short := [m.title() for m in protocols.metrics(cfg.metrics) if m.k > fewest]:
         notes.append(f"{', '.join(short)}: left out, because some question has fewer trials")
-    notes.append(_cost_note(measured.tokens["sampled"], cfg))
-    return [*notes, *(f"differs: {line}" for line in measured.cohort.differences)]
+    return notes
 
 
-def _cost_note(used: Tokens | None, cfg: ReversalConfig) -> str:
-    if used is None or used.prompt is None or used.completion is None:
-        return "cost: unknown, because some run does not record its tokens"
-    prices = ", ".join(f"{name} {price:g}" for name, price in vars(cfg.prices).items())
-    return (
-        "cost: of evaluating one model before (MaP, appendix C); prices per million tokens"
-        f" ({prices}); a prompt has {used.prompt:,.0f} tokens, an attempt {used.completion:,.0f}."
-        " Pass@k: of k attempts, although its score uses all N; avg, Bayes: of N"
-    )
-
-
-def rank_rows(measured: Measured) -> list[Row]:
+def rank_rows(rates: Sequence[Reversals], before: Sequence[str], after: Sequence[str]) -> list[Row]:
     """Return one row per protocol and model, in the order of the pairs."""
     rows: list[Row] = []
-    for protocol in measured.reversals:
+    for protocol in rates:
         rank_before, rank_after = protocol.ranks
         cells = {
-            "before": measured.before,
-            "after": measured.after,
+            "before": before,
+            "after": after,
             "score_before": protocol.before.value,
             "sigma_before": protocol.before.sigma,
             "rank_before": rank_before,
@@ -330,10 +263,9 @@ def rank_rows(measured: Measured) -> list[Row]:
     return rows
 
 
-def rank_table(measured: Measured, rows: Rows, label: str | None = None) -> Table:
-    """Tabulate each model's ranks and shift by the protocol `label`; None: by all."""
+def _rank_table(rows: Rows, size: str) -> Table:
     heads = [
-        *columns(align="left", wide=label is not None, protocol="protocol"),
+        *columns(align="left", protocol="protocol"),
         *columns(align="left", before="before", after="after"),
         *columns(_THREE, group="score", score_before="before", sigma_before="σ"),
         *columns(_THREE, group="score", score_after="after", sigma_after="σ"),
@@ -343,26 +275,27 @@ def rank_table(measured: Measured, rows: Rows, label: str | None = None) -> Tabl
     notes = [
         "each row is one model: check that its two runs belong together",
         "ranks: competition, 1 the best; shift: ranks gained (+) or lost (-) from before to after",
-        "σ: of the posterior for avg and Bayes; over repetitions of the trials for others",
     ]
-    title = f"ranks before and after{f' by {label}' if label else ''}: {measured.size}"
-    return Table(title, heads, where(rows, protocol=label) if label else rows, notes)
+    return Table(f"ranks before and after: {size}", heads, rows, notes)
 
 
-def _figures(measured: Measured, rates: Rows, cfg: ReversalConfig) -> "dict[str, Figure]":
+def _figures(
+    rates: Sequence[Reversals], rows: Rows, names: Sequence[str], size: str, cfg: ReversalConfig
+) -> "dict[str, Figure]":
+    """Draw ranks by greedy, avg@N and Pass@k with the largest k, and the rate of Pass@k by k."""
     from bayes_at_n.pipeline.plots import reversals as plots  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots.lines import Curve
 
-    panels = {p.label: (*p.ranks, p.rate) for p in measured.on_page()}
-    title = f"ranks before and after, {measured.size}"
-    figures = {"rank_scatter": plots.rank_scatter(distinct(measured.before), panels, title)}
-    passes = [row for row in rates if row["metric"].startswith(PASS)]
-    if passes:
-        k, rate, low, high, cost, mean = (
-            [row[key] for row in passes] for key in ("trials", "prr", "low", "high", "cost", "mean")
-        )
-        title = f"pairwise ranking reversal rate, {measured.size}"
-        level = f"{percent(cfg.confidence)} interval"
+    last = [p for p in rates if p.metric.startswith(PASS) and p.trials > 1][-1:]
+    shown = [*(p for p in rates if p.metric in (GREEDY.name, AVG)), *last]
+    panels = {p.label: (*p.ranks, p.rate) for p in shown}
+    title = f"ranks before and after, {size}"
+    figures = {"rank_scatter": plots.rank_scatter(list(names), panels, title)}
+    if passes := [row for row in rows if row["metric"].startswith(PASS)]:
+        keys = ("trials", "prr", "low", "high", "cost", "mean")
+        k, rate, low, high, cost, mean = ([row[key] for row in passes] for key in keys)
+        title, level = f"pairwise ranking reversal rate, {size}", percent(cfg.confidence)
+        rates_ = Curve(k, rate, low, high)
         costs = None if None in cost else cost
-        figures["trend"] = plots.trend(Curve(k, rate, low, high), costs, title, mean, level)
+        figures["trend"] = plots.trend(rates_, costs, title, mean, f"{level} interval")
     return figures

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.training.checkpoints import INDEX, WEIGHTS, index, read_json
 
@@ -81,7 +80,7 @@ def _header(path: Path) -> dict[str, Tensor]:
 
 
 def check_alike(sources: Sequence[Weights]) -> None:
-    """Check that checkpoints, oldest first, can be averaged; warn if the newest has no tokenizer.
+    """Check that checkpoints, oldest first, can be averaged.
 
     Raises UserError: they differ in configuration or vocabulary, or in names, shapes or dtypes of
     tensors.
@@ -111,14 +110,6 @@ def check_alike(sources: Sequence[Weights]) -> None:
                     f"{paths[1]}: another vocabulary than {paths[0]}: tokens differ in meaning, so"
                     " these are not checkpoints of one model"
                 )
-    folders = [
-        s.folder for s in sources if any((s.folder / name).is_file() for name in _TOKENIZERS)
-    ]
-    if folders and newest.folder not in folders:
-        warn(
-            f"{newest.folder}: the newest has no tokenizer, so the mean has none; copy its files"
-            f" from {folders[-1]} into the mean, if the model has not changed"
-        )
 
 
 def _check_config(newest: Path, older: Path) -> None:

@@ -1,15 +1,13 @@
 """Read the finished runs of a trajectory as arrays along the steps of training."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.score import votes
 from bayes_at_n.pipeline.training import protocols
 from bayes_at_n.pipeline.training.cells import Row
 from bayes_at_n.pipeline.training.protocols import GREEDY, Tokens, stacked, tokens
@@ -30,7 +28,6 @@ class Track(NamedTuple):
     greedy: Any  # outcomes of greedy attempts (n, M, 1); None without greedy runs
     tokens: Tokens
     greedy_tokens: Tokens
-    votes: Mapping[str, Any] = {}  # arrays (n, M, N) that votes are counted from, if all have them
 
     @property
     def trials(self) -> int:
@@ -45,22 +42,17 @@ class Track(NamedTuple):
             names=[self.names[i] for i in index],
             R=self.R[index],
             greedy=None if self.greedy is None else self.greedy[index],
-            votes={name: array[index] for name, array in self.votes.items()},
         )
 
     def metrics(self, names: Sequence[str]) -> list[Metric]:
         """List the metrics that the attempts allow; greedy decoding comes first."""
-        allowed = [
-            metric
-            for metric in protocols.metrics(names)
-            if metric.k <= self.trials and {*metric.of} <= {"outcomes", *self.votes}
-        ]
+        allowed = [metric for metric in protocols.metrics(names) if metric.k <= self.trials]
         return [*[GREEDY] * (self.greedy is not None), *allowed]
 
     def summary(self, metric: Metric, confidence: float) -> Summary:
         """Compute a metric along the steps, (n,) each, with its interval if it has one."""
         R = self.greedy if metric is GREEDY else self.R
-        return metric.summary(metric.given({"outcomes": R, **self.votes}), confidence)
+        return metric.summary(R, confidence)
 
     def labels(self, metric: Metric, trials: int | str | None = None) -> Row:
         """Return the cells that name a row's protocol; `trials` replaces the number of trials."""
@@ -73,10 +65,9 @@ class Track(NamedTuple):
         }
 
 
-def read(series: Series, metrics: Sequence[Metric] = ()) -> list[Track]:
+def read(series: Series) -> list[Track]:
     """Read the tracks of a series of complete runs, by training run, dataset and window.
 
-    Includes the arrays that votes among `metrics` are counted from, and warns about missing ones.
     Raises UserError: two runs have different questions; an attempt has no grade.
     """
     tracks: list[Track] = []
@@ -85,7 +76,7 @@ def read(series: Series, metrics: Sequence[Metric] = ()) -> list[Track]:
         twins = [e for e in series.evaluations if e.dataset == dataset and e.greedy]
         sampled = _stack(evaluations)
         greedy = _stack(twins, sampled) if twins else None
-        tracks += _tracks(evaluations, twins, sampled, greedy, metrics)
+        tracks += _tracks(evaluations, twins, sampled, greedy)
     trainings = [training.name for training in series.trainings]
     return sorted(tracks, key=lambda track: trainings.index(track.training))
 
@@ -105,11 +96,9 @@ def _tracks(
     twins: Sequence[Evaluation],
     sampled: Cohort,
     greedy: Cohort | None,
-    metrics: Sequence[Metric],
 ) -> Iterator[Track]:
     """Split stacks of one dataset into tracks, by training run and window size."""
     trials = evaluations[0].run.cfg.sampling.trials
-    voting = any(metric.votes for metric in metrics)
 
     def key(i: int) -> tuple[str, int]:
         return evaluations[i].window.training, evaluations[i].window.size
@@ -127,21 +116,7 @@ def _tracks(
             None if greedy is None else greedy.matrix().data[index][..., :1],
             tokens([evaluations[i].run for i in index]),
             tokens([twins[i].run for i in index] if twins else []),
-            _votes([sampled.votes[i] for i in index], metrics, trials) if voting else {},
         )
-
-
-def _votes(
-    evidence: Sequence[votes.Evidence], metrics: Sequence[Metric], trials: int
-) -> dict[str, Any]:
-    """Stack the arrays that votes are counted from, (n, M, N) each."""
-    for model in evidence:
-        for name, reason in votes.left_out(metrics, model).items():
-            warn(f"{name} is left out: {reason}")
-    names = set.intersection(*(set(model.arrays) for model in evidence))
-    return {
-        name: np.ma.stack([model.arrays[name][:, :trials] for model in evidence]) for name in names
-    }
 
 
 def by_training(tracks: Sequence[Track]) -> list[list[Track]]:

@@ -6,10 +6,10 @@ Plan the runs, evaluate what is pending, analyze, save.
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from bayes_at_n.pipeline.base.console import note, percent, results, warn, warnings_once
+from bayes_at_n.pipeline.base.console import note, results, warnings_once
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settle import Request
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig, load
@@ -17,13 +17,13 @@ from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.pipeline.training import cells, evaluate, protocols, tracks, windows
-from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
+from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, varies, where
 from bayes_at_n.pipeline.training.evaluate import Work
-from bayes_at_n.pipeline.training.protocols import AVG, PASS
+from bayes_at_n.pipeline.training.protocols import AVG
 from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.pipeline.training.windows import Evaluation, Series
 
-_PRINTED = ("protocols", "merge", "windows", "passk", "crossings")  # after stability
+_PRINTED = ("protocols", "merge", "passk")  # after stability
 _EQUAL = 1e-9  # taus of equal orders may differ by rounding
 _NAMED = 4  # protocols in a line
 
@@ -39,11 +39,6 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     with warnings_once() as warnings:
         planned = windows.plan(request)
         work = evaluate.work(planned)
-        if unknown := [path for path, run in work.items() if run.unknown]:
-            warn(
-                f"{len(unknown)} finished runs of merged weights are used unchecked, because no"
-                f" record of their checkpoints is left; first {unknown[0]}"
-            )
         if dry_run:
             table = work_table(planned, work)
             tabular.show(table)
@@ -60,7 +55,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
         )
         evaluate.evaluate(planned, work, request.cfg.merge.keep)
         metrics = protocols.metrics(request.cfg.metrics)
-        curves = tracks.read(planned, metrics)
+        curves = tracks.read(planned)
         if short := [m.title() for m in metrics if m.k > curves[0].trials]:
             note(f"{', '.join(short)} left out, as there are only {curves[0].trials} trials")
         save(curves, request, planned, warnings)
@@ -72,7 +67,7 @@ def _folders(planned: Series) -> str:
 
 
 def work_table(planned: Series, work: Work) -> Table:
-    """Tabulate the remaining work of runs, one row for each kind of run."""
+    """Tabulate the remaining work, one row for each kind of run."""
     kinds: dict[tuple[str, str, int, bool], list[Evaluation]] = {}
     for e in planned.evaluations:
         kinds.setdefault((e.window.training, e.dataset, e.window.size, e.greedy), []).append(e)
@@ -85,51 +80,34 @@ def work_table(planned: Series, work: Work) -> Table:
                 "training": training,
                 "dataset": dataset,
                 "models": f"Merge@{size}",
+                "steps": f"{first.window.step} to {last.window.step}",
                 "decoding": "greedy" if greedy else f"{first.run.cfg.sampling.trials} trials",
                 "runs": len(evaluations),
                 "finished": sum(run.finished for run in counts),
-                "unprepared": sum(run.prompts for run in counts),
                 "pending": sum(run.pending for run in counts),
                 "ungraded": sum(run.ungraded for run in counts),
-                "steps": f"{first.window.step} to {last.window.step}",
             }
         )
-    unprepared = any(row["unprepared"] for row in rows)
     heads = [
         *names(rows, training="training"),
         *columns(align="left", dataset="dataset", models="models", steps="steps"),
         *columns(align="left", decoding="decoding"),
         *columns(runs="runs", finished="finished"),
-        *columns(wide=not unprepared, unprepared="unprepared"),
         *columns(group="attempts", pending="pending", ungraded="ungraded"),
     ]
-    merged = dict.fromkeys(e.window.path.parent for e in planned.evaluations if e.window.size > 1)
-    notes = [
-        *["unprepared: questions whose prompts, or the prompts' log-probs, are pending"]
-        * unprepared,
-        f"runs: {_folders(planned)}",
-        *(f"merged weights: {folder}" for folder in merged),
-        f"results: {planned.out}",
-    ]
+    notes = [f"runs: {_folders(planned)}", f"results: {planned.out}"]
     return Table(f"trajectory of {planned.label}", heads, rows, notes)
 
 
 def _show_pending(planned: Series, work: Work) -> None:
-    """Print the settings of pending merges and runs, to run them elsewhere, as on a cluster."""
+    """Print the commands of pending merges and runs, to run them elsewhere, as on a cluster."""
     pending = [e for e in planned.evaluations if not work[e.run.path].finished]
-    windows = dict.fromkeys(e.window for e in pending)
-    merges = [
-        [f"checkpoints={','.join(map(str, w.sources))}", f"out={w.path}"]
-        for w in windows
-        if not evaluate.present(w)
-    ]
-    for title, commands in (
-        (f"weights to be merged first, settings of `{PROGRAM} merge`:", merges),
-        (f"pending runs, settings of `{PROGRAM} run` or `submit`:", [e.settings for e in pending]),
-    ):
-        if commands:
-            results.print("\n".join([title, *(f"  {shlex.join(words)}" for words in commands)]))
-            results.print()
+    for w in dict.fromkeys(e.window for e in pending):
+        if not evaluate.present(w):
+            arguments = [f"checkpoints={','.join(map(str, w.sources))}", f"out={w.path}"]
+            results.print(f"{PROGRAM} merge {shlex.join(arguments)}")
+    for e in pending:
+        results.print(f"{PROGRAM} run {shlex.join(e.settings)}")
 
 
 def save(
@@ -148,7 +126,7 @@ def save(
     tables = analyze(tracks, cfg)
     rows = {stem: table.rows for stem, table in tables.items()}
     tables = {stem: table for stem, table in tables.items() if table.rows}
-    lines = summary(rows, cfg)
+    lines = summary(rows["stability"])
     shared = forms.stability(rows["stability"], cfg, stability.COMMON)
     tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
     results.print("\n" + "\n".join(lines))
@@ -187,84 +165,36 @@ def save(
 
 def analyze(tracks: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, Table]:
     """Return all tables of tracks, by the stem of their files; some may have no rows."""
-    from bayes_at_n.pipeline.training import crossings, forms, stability
+    from bayes_at_n.pipeline.training import forms, stability
 
-    curve, rows = stability.curve(tracks, cfg), stability.judge(tracks, cfg)
-    ahead = crossings.ahead(tracks, cfg)
+    rows = stability.judge(tracks, cfg)
     return {
         "stability": forms.stability(rows["stability"], cfg),
-        **forms.of_map(rows["stability"], rows["gains"]),
+        **forms.of_map(rows["stability"]),
         "samples": forms.samples(rows["samples"], cfg),
-        **{kind: forms.compared(kind, rows[kind], cfg) for kind in ("pairs", "gains")},
-        "crossings": crossings.crossings(ahead.rows, cfg),
-        "ahead": ahead,
-        "variance": crossings.variances(tracks, cfg),
-        "curve": forms.curve(curve, cfg),
+        "ahead": forms.ahead(stability.ahead(tracks, cfg), cfg),
+        "curve": forms.curve(stability.curve(tracks, cfg), cfg),
     }
 
 
-def summary(tables: dict[str, Rows], cfg: TrajectoryConfig) -> list[str]:
-    """Summarize the tables `stability`, `pairs` and `merge`.
-
-    Returns up to three lines for each training run and dataset.
-    """
-    common = where(tables["stability"], steps="common")
+def summary(rows: Rows) -> list[str]:
+    """Name the protocols with the highest τ in rows of `stability`, by training run and dataset."""
+    common = where(rows, steps="common")
     heads = [key for key in ("training", "dataset") if varies(common, key)]
     lines: list[str] = []
-    for (training, dataset), group in grouped(common, "training", "dataset").items():
-        labels = {"training": training, "dataset": dataset}
-        head = ", ".join(labels[key] for key in heads)
-        sentences = [
-            _steadiest(group),
-            *_merging(where(tables.get("merge", []), **labels), cfg),
-            *_compared(where(tables["pairs"], **labels)),
+    for _, group in grouped(common, "training", "dataset").items():
+        head = ", ".join(group[0][key] for key in heads)
+        most = max(row["tau"] for row in group)
+        best = [
+            row["protocol"]
+            for row in group
+            if row["tau"] > most - _EQUAL and (row["metric"] == AVG or not row["twin"])
         ]
-        lines += [f"{head}: {sentence}" if head else sentence for sentence in sentences]
+        more = f" and {len(best) - _NAMED} more" if len(best) > _NAMED else ""
+        plain = where(group, window=1, metric=AVG)[0]
+        other = f"; {plain['protocol']} has {plain['tau']:.3f}" * (plain["protocol"] not in best)
+        lines.append(
+            f"{head}{': ' * bool(head)}highest τ over the {plain['n']} steps that all windows"
+            f" share: {most:.3f} ({'; '.join(best[:_NAMED])}{more}){other}"
+        )
     return lines
-
-
-def _steadiest(rows: Rows) -> str:
-    """Return a sentence that names the protocols with the highest τ."""
-    most = max(row["tau"] for row in rows)
-    best = [
-        row["protocol"]
-        for row in rows
-        if row["tau"] > most - _EQUAL and (row["metric"] == AVG or not row["twin"])
-    ]
-    more = f" and {len(best) - _NAMED} more" if len(best) > _NAMED else ""
-    names = "; ".join(best[:_NAMED]) + more
-    plain = where(rows, window=1, metric=AVG)[0]
-    other = f"; {plain['protocol']} has {plain['tau']:.3f}" * (plain["protocol"] not in best)
-    steps = f"over the {plain['n']} steps that all windows share"
-    return f"highest τ {steps}: {most:.3f} ({names}){other}"
-
-
-def _merging(merges: Rows, cfg: TrajectoryConfig) -> Iterator[str]:
-    """Yield a sentence about the change of avg@N's τ by merging, for each window."""
-    rows = [row for row in merges if row["metric"].startswith("avg@")]
-    parts = []
-    for row in rows:
-        interval = ""
-        if row["gain_low"] is not None:
-            ends = f"{row['gain_low']:+.3f} to {row['gain_high']:+.3f}"
-            interval = f", {percent(cfg.confidence)} bootstrap interval {ends}"
-        parts.append(
-            f"of {row['window']} from {row['original']:.3f} to {row['merge']:.3f} (difference"
-            f" {row['improve']:+.3f} on a scale of -2 to 2{interval})"
-        )
-    if rows:
-        yield f"merging changes MaP's τ of {rows[-1]['metric']} in windows {'; '.join(parts)}"
-
-
-def _compared(pairs: Rows) -> Iterator[str]:
-    """Yield a sentence that compares Bayes@N with Pass@k of the largest k on single checkpoints."""
-    single = [row for row in where(pairs, window=1) if row["metric"].startswith(PASS)]
-    if single:
-        most = max(values(single, "n"))
-        row = where(single, n=most)[-1]
-        above, equal, below = (f"{100 * row[key]:.0f}%" for key in ("above", "equal", "below"))
-        other = row["protocol"].partition(", ")[2]
-        yield (
-            f"τ of Bayes@{most} is above that of {other} on the same trials in {above}"
-            f" of replicates, equal in {equal}, below in {below} (single checkpoints)"
-        )

@@ -150,32 +150,24 @@ def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) ->
                 f"{path}: the folder's name becomes that of its run; rename it to letters, digits,"
                 " - . + and _"
             )
-    largest = len(checkpoints) + 1 - LEAST
-    if largest < 1:
-        raise UserError(f"{key}: has only {len(checkpoints)} checkpoint; name {LEAST} or more")
-    if size := next((size for size in sizes if size > largest), None):
-        remedy = f"merge={largest} leaves {LEAST}" if largest > 1 else "merge=[] merges none"
+    largest = max((1, *sizes))
+    if len(checkpoints) < largest - 1 + LEAST:
         raise UserError(
-            f"merge={size}: {key} has {len(checkpoints)} checkpoints, too few for {LEAST} such"
-            f" windows, and a single window has no order; {remedy}"
+            f"merge={largest}: {key} has {len(checkpoints)} checkpoints, too few for {LEAST} such"
+            " windows, and a single window has no order; merge=[] merges none"
         )
 
 
 def _steps(key: str, checkpoints: Sequence[Checkpoint]) -> list[int]:
     """Return the steps in the folders' names; none, with a warning, if they do not increase."""
-    steps: list[int] = []
-    for checkpoint in checkpoints:
-        if checkpoint.step is None:
-            problem = f"{checkpoint.name} has no step in its name"
-        elif steps and checkpoint.step <= steps[-1]:
-            before = checkpoints[len(steps) - 1].name
-            problem = f"{checkpoint.name} comes after {before}, and its step is not larger"
-        else:
-            steps.append(checkpoint.step)
-            continue
-        warn(f"{key}: {problem}; they are numbered 1 to {len(checkpoints)} in the order given")
-        return []
-    return steps
+    steps = [checkpoint.step for checkpoint in checkpoints if checkpoint.step is not None]
+    if len(steps) == len(checkpoints) and all(a < b for a, b in itertools.pairwise(steps)):
+        return steps
+    warn(
+        f"{key}: the numbers at the ends of the names are not those of increasing steps; they are"
+        f" numbered 1 to {len(checkpoints)} in the order given"
+    )
+    return []
 
 
 def _names(base: RunConfig, trainings: Sequence[Training]) -> tuple[str, str, str | None]:

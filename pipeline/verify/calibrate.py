@@ -5,7 +5,6 @@ The verifier is not needed here. Attempts are tables with `key` (`rowkeys.encode
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -13,22 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, percent, results, warn
-from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder
-from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED
-from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store import graded, labels, outcomes, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.prompts import Candidate, as_candidate
-from bayes_at_n.scoring import prediction_powered
 from bayes_at_n.verifiers.judge import agreement, calibration, quality
-from bayes_at_n.verifiers.judge.labels import LABELS, Floats
+from bayes_at_n.verifiers.judge.labels import LABELS
 
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "ece": "ECE", "auroc": "AUROC of P(A)"}
-_END = 2000  # characters of a response's end, for human labelers
 _MANY = 20  # attempts at least, all accepted, that suggest a broken verifier
 
 
@@ -95,17 +87,16 @@ def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[s
 
 def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
     """Fit T to human labels; return the fit and a line on it; None: the configured T is kept."""
-    if run.cfg.labels.file is None:
-        return None, "needs labels=FILE"
-    keys = _keys(outcomes.read(run, quiet=True).ruled)
-    labeled, right = _read(run, keys)
     decided = attempts.filter(attempts["truth"].is_valid())
-    rows = rowkeys.rows_of(keys[labeled], decided["key"].to_numpy())
+    if (people := labels.read(run, keys := decided["key"].to_numpy())) is None:
+        return None, "needs labels=FILE"
+    sure = people.values != 0.5
+    rows, right = people.at[sure], people.values[sure] > 0.5
     bases = of_labels(decided, "base_").astype(np.float32)  # as stored
-    scores = (of_labels(decided, "logprob_").astype(np.float64) - bases)[rows[rows >= 0]]
+    scores = (of_labels(decided, "logprob_").astype(np.float64) - bases)[rows]
     # Human labels are right or wrong; wrong is the more probable of B and C.
     scores[:, 1], scores[:, 2] = scores[:, 1:].max(axis=1), -np.inf
-    truth, groups = 1 - right[rows >= 0].astype(np.int64), keys[labeled][rows >= 0] >> 32
+    truth, groups = 1 - right.astype(np.int64), keys[rows] >> 32
     try:
         fitted = calibration.fit_temperature(scores, np.zeros(3), truth, groups=groups)
     except ValueError as error:
@@ -212,102 +203,3 @@ def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) ->
     results.print(f"agree on {cohen.observed:.1%}, {by_chance}")
     differ = both.table[0, 1:].sum() + both.table[1, 0]
     note_alone(f"verify: {differ} disagreements; `report` lists them, most confident first")
-
-
-def annotations(run: Run) -> dict[str, Any]:
-    """Write `labels.sample` attempts to `labels.jsonl`; correct avg@N by human labels.
-
-    Returns what is written to `labels.json`. Raises UserError: a file that cannot be used.
-    """
-    size, file, path = run.cfg.labels.sample, run.cfg.labels.file, run.path / "labels.jsonl"
-    if size is None and file is None:
-        return {}
-    codes = outcomes.read(run, quiet=True).codes
-    if not (keys := _keys(codes)).size:
-        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-    if size is not None and path.exists():
-        warn(f"labels.sample={size}: {path} exists and is kept; move it to draw another sample")
-    elif size is not None:
-        rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size])
-        keys = keys[rng.permutation(keys.size)[:size]]
-        ends = {i: text[-_END:] for i, text in rowkeys.responses(run, keys, parquet.Damage())}
-        answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), keys)["answer"].to_pylist()
-        rows, names = list[dict[str, Any]](), ("question_id", "problem", "gold")
-        for i, key in enumerate(keys.tolist()):
-            question = {name: run.questions[key >> 32][name] for name in names}
-            attempt = {"trial": key & 0xFFFFFFFF, "answer": answers[i], "end": ends.get(i, "")}
-            rows.append({"correct": None} | question | attempt)
-        atomic.write_jsonl(path, rows)
-        then = f"then `{PROGRAM} verify {run.path} labels={path}`"
-        note(f"verify: {len(rows)} attempts to label are in {path}: set `correct` in each, {then}")
-    return {} if file is None else _corrected(run, codes)
-
-
-def _keys(codes: outcomes.Codes) -> Ints:
-    question, trial = np.nonzero(codes != PENDING)
-    return question.astype(np.int64) << 32 | trial
-
-
-def _read(run: Run, keys: Ints) -> tuple[Ints, Floats]:
-    """Read human labels: indices in `keys`, and 1 for correct, 0 for not."""
-    path = Path(run.cfg.labels.file or "").expanduser()
-    if not path.is_file():
-        raise UserError(f"labels={path}: no such file; labels.sample=60 writes one to fill in")
-    ids = [q["question_id"] for q in run.questions]
-    index = {(ids[key >> 32], key & 0xFFFFFFFF): i for i, key in enumerate(keys.tolist())}
-    labels: dict[int, float] = {}
-    for position, row in untrusted.json_lines(path):
-        if (correct := row.get("correct")) is None:
-            continue
-        name, trial = str(row.get("question_id")), row.get("trial")
-        i = index.get((name, trial)) if type(trial) is int else None
-        if i is None or i in labels or not isinstance(correct, bool):
-            needs = "question_id and trial of a graded attempt, each once, and `correct`: true"
-            raise UserError(f"{path}, {position}: needs {needs}, false or null")
-        labels[i] = float(correct)
-    if not labels:
-        raise UserError(f"{path}: no row has `correct` set to true or false")
-    return np.array(list(labels), np.int64), np.array(list(labels.values()))
-
-
-def _corrected(run: Run, codes: outcomes.Codes) -> dict[str, Any]:
-    """Correct avg@N by the grader, and by the verifier's labels, with human labels."""
-    keys, trials, level = _keys(codes), (codes != PENDING).sum(axis=1), run.cfg.scoring.confidence
-    weights = 1 / (trials[keys >> 32] * (trials > 0).sum())  # of each attempt in avg; sum 1
-    labeled, labels = _read(run, keys)
-    verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"]).table, keys)
-    codes = codes[codes != PENDING]
-    # If the grader failed, the verifier's P(A) replaces its outcome.
-    p = pc.fill_null(verdict["a"], 0.0).to_numpy()
-    grader = np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).clip(0, 1)
-    verifier = pc.fill_null(pc.equal(verdict["label"], "A").cast("float64"), np.nan).to_numpy()
-    record: dict[str, Any] = {"file": str(run.cfg.labels.file), "labels": labeled.size}
-    record["confidence"], rows = level, list[dict[str, Any]]()
-
-    def corrected(name: str, predicted: Floats) -> dict[str, float]:
-        mean = prediction_powered(predicted, labels, labeled, weights, level)
-        rows.append({"who": name, "value": mean.value, "interval": (mean.low, mean.high)})
-        return mean._asdict()
-
-    for name, predicted in (("grader", grader), ("verifier", verifier)):
-        if missing := np.count_nonzero(np.isnan(predicted)):  # without a verdict
-            note(f"verify: labels: {missing} attempts have no decision of the {name}")
-            continue
-        pairs = [(labels == a, predicted[labeled] == b) for a in (1, 0) for b in (1, 0)]
-        hits, missed, accepted, rejected = (int((a & b).sum()) for a, b in pairs)
-        value, errors = float(weights @ predicted), {"missed": f"{missed} of {hits + missed}"}
-        errors["accepted"] = f"{accepted} of {accepted + rejected}"
-        rows.append({"who": name, "value": value, **errors})
-        record[name] = {
-            "value": value,
-            "corrected": corrected(f"{name}, corrected", predicted),
-            "confusion": [[hits, missed], [accepted, rejected]],
-        }
-    record["labels_alone"] = corrected("labels alone", np.zeros(keys.size))
-    heads = [*columns(align="left", who="score by"), *columns("{:.3f}", value="value")]
-    heads += columns("{:.3f}", interval=f"{percent(level)} interval")
-    heads += columns(missed="false negatives", accepted="false positives")
-    notes = ["false negatives: correct judged wrong; false positives: wrong judged correct"]
-    show(Table(f"{labeled.size} human labels, {keys.size} attempts", heads, rows, notes))
-    runfolder.write_json(run.path / "labels.json", record)
-    return record

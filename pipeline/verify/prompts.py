@@ -10,6 +10,7 @@ Three rules keep the text within its field:
 - A prompt that is too long is cut in the middle of the response, so that its end stays.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -117,13 +118,28 @@ def neutral(text: str, template: str) -> str:
     return text
 
 
+def digest(candidate: Candidate) -> str:
+    """Return the hash of what is judged: question, gold answer, response and extracted answer."""
+    fields = [text.encode() for text in candidate[1:]]
+    lengths = repr([*map(len, fields)]).encode()
+    return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
+
+
+def tag(digest: str) -> str:
+    """Return the code in the tags of a text with this digest."""
+    return digest[:16]
+
+
 def fill(template: str, candidate: Candidate, normalize: Any = None) -> tuple[str, int, int]:
     """Return the user's turn, and begin and end of the response in it, in characters.
 
     A field with fill, alignment and width is padded or cut to the width; other braces are LaTeX and
     stay. Tags of the template are neutralized in fields, also those that `normalize` would produce.
     A template without ``{response}`` gets the extracted answer, or if there is none the response.
+    ``{tag}`` is a part of the `digest`: no response can contain such a tag.
     """
+    coded = "|".join(re.findall(r"<(\w+) \{tag\}>", template))
+    template = template.replace("{tag}", tag(digest(candidate)))
     judged = "{response}" if "{response" in template else "{answer}"
     if judged == "{answer}":
         candidate = candidate._replace(answer=candidate.answer or candidate.response)
@@ -136,6 +152,8 @@ def fill(template: str, candidate: Candidate, normalize: Any = None) -> tuple[st
             neutralized = neutral(normal, template)
             text = text if neutralized == normal else neutralized
         text = neutral(text, template)
+        if coded:  # also with another code, or none
+            text = re.sub(rf"<(\W*(?:{coded})\b[^<>]*)>", r"(\1)", text, flags=re.IGNORECASE)
         return text if width is None else f"{text[: int(width)]:{filler or ' '}{alignment}{width}}"
 
     before, response, after = (_FIELD.sub(value, part) for part in template.partition(judged))
@@ -143,18 +161,18 @@ def fill(template: str, candidate: Candidate, normalize: Any = None) -> tuple[st
 
 
 class Prompts:
-    """Renders a verifier's prompts, of at most `context` tokens with the label.
+    """Renders a verifier's prompts, of at most `context` tokens with `more` that follow.
 
     Raises UserError: there is no fast tokenizer or chat template, or a label has several tokens.
     """
 
-    def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int) -> None:
+    def __init__(self, cfg: VerifierConfig, tokenizer: Any, context: int, more: int = 1) -> None:
         from tokenizers import Tokenizer
 
         self.cfg, self.tokenizer, self.template = cfg, tokenizer, read_template(cfg)
         try:
             kwargs = dict(cfg.chat_template_kwargs)
-            if cfg.kind == "chat":
+            if cfg.kind != "plain":
                 [(frame, _)] = render(tokenizer, [turns(_USER, None)], kwargs, prefix=cfg.prefix)
             else:
                 frame = plain(tokenizer, _USER + cfg.prefix).text
@@ -171,7 +189,7 @@ class Prompts:
         self.before, self.after = map(encoded, parts)
         self.label_ids = list[int]()
         for name, label in vars(cfg.labels).items():
-            if label is not None:
+            if label is not None and cfg.kind != "generate":
                 *front, last = encoded(parts[1] + label)
                 if front != self.after:
                     pieces = tokenizer.convert_ids_to_tokens([*front, last][len(self.after) :])
@@ -188,7 +206,7 @@ class Prompts:
         self.plain = Tokenizer.from_str(json.dumps(raw))
         self.control = frozenset(tokenizer.convert_tokens_to_ids(sorted(control)))
         self.cut = self.plain.encode(CUT, add_special_tokens=False).ids
-        self.space = context - 1 - len(self.before) - len(self.after)  # for the user's turn
+        self.space = context - more - len(self.before) - len(self.after)  # for the user's turn
 
     def build(self, candidates: Sequence[Candidate]) -> list[Prompt]:
         """Render prompts. Raises UserError: one is too long without response, or ill-encoded."""

@@ -21,12 +21,12 @@ from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.store import graded, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import graded, labels, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
-from bayes_at_n.pipeline.verify import calibrate, prompts, texts
+from bayes_at_n.pipeline.verify import calibrate, generated, prompts, texts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.texts import Plan
@@ -40,19 +40,20 @@ _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
 
 def verify(run: Run) -> None:
-    """Judge every text that was not judged yet, calibrate, and read or sample human labels.
+    """Judge every text that was not judged yet, and calibrate.
 
     Raises:
         UserError: there are no attempts, or the verifier or its prompt cannot be used.
         TryAgain: the engine failed.
     """
+    labels.keep(run)
     if run.cfg.verifier.id is None:
         note_alone("verify: nothing is judged (verifier=none)")
     else:
         _verify(run)
-    labels, name = calibrate.annotations(run), run.cfg.verifier.name
+    name = run.cfg.verifier.name
     measures = runfolder.read_json(run.path / "verdicts" / "_calibration.json")
-    print_json({"run": run.path, "verifier": name, "calibration": measures, "labels": labels})
+    print_json({"run": run.path, "verifier": name, "calibration": measures})
 
 
 def _verify(original: Run) -> None:
@@ -69,19 +70,21 @@ def _verify(original: Run) -> None:
     )
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
+    if run.cfg.verifier.kind == "generate":
+        generated.verify(original, run, template, made_by)
+        return
     path, work = run.path, "attempts were verified"
     lock = lease.held(path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(path, work) as intact:
         # Everything that decides verdicts, except texts of attempts and their log-probs.
-        v, labels = run.cfg.verifier, Path(run.cfg.labels.file or "").expanduser()
+        v = run.cfg.verifier
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
         made_from = graded.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
         if v.fit_temperature or v.calibration == "graded":  # these depend on all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
         if v.fit_temperature:
-            text = labels.read_text("utf-8") if labels.is_file() else None
-            made_from["fit"] = "" if text is None else runfolder.short_hash(text)
+            made_from["fit"] = [path.read_text("utf-8") for path in labels.files(run)]
         if pending := VERDICTS_TABLE.pending(run, made_from):
             if changed := next(filter(None, pending.values()), ""):
                 note(f"verify: earlier verdicts were made from other inputs ({changed})")
@@ -122,7 +125,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Chec
     """Judge the texts that are not judged yet; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
     candidates, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
-    probes = [texts.digest(candidate) for candidate in candidates]
+    probes = [prompts.digest(candidate) for candidate in candidates]
     new = {name: one for name, one in zip(probes, candidates, strict=True) if name not in done}
     pending = texts.distinct(attempts, [*done, *new])
 
@@ -232,6 +235,9 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[P
         "label": np.array(LABELS)[calibrated.argmax(axis=1)],
         "tokens": attempts["tokens"],
         "cut": attempts["cut"],
+        **{
+            name: pa.nulls(len(attempts), VERDICTS.field(name).type) for name in ("points", "votes")
+        },
     }
     table = pa.table(columns, schema=VERDICTS)
     for part in pending:

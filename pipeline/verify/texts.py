@@ -4,7 +4,6 @@ An attempt takes a few dozen bytes of memory: texts are read once for their hash
 they are judged.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,8 @@ from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import keys_of, parts
 from bayes_at_n.pipeline.verify import calibrate, prompts
-from bayes_at_n.pipeline.verify.prompts import Candidate
+from bayes_at_n.pipeline.verify.prompts import Candidate, digest
+from bayes_at_n.verifiers.maths.boxed import final_part
 
 ROWS, CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, as a whole
 _EACH = 16  # batches at least for each of several workers, so that they end together
@@ -97,24 +97,21 @@ def texts_to_judge(run: Run, template: str) -> pa.Table:
     return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
 
 
-def digest(candidate: Candidate) -> str:
-    """Return the hash of what is judged: question, gold answer, response and extracted answer."""
-    fields = [text.encode() for text in candidate[1:]]
-    lengths = repr([*map(len, fields)]).encode()
-    return hashlib.blake2b(b"".join([lengths, *fields]), digest_size=12).hexdigest()
-
-
 def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:
     """Yield the index and the candidate of each attempt, with options in the attempt's order.
 
-    `few`: see `rowkeys.responses`.
+    A judge that writes gets the answer after the reasoning. `few`: see `rowkeys.responses`.
     """
     damage, keys = parquet.Damage(), attempts["key"].to_pylist()
+    writes, end = run.cfg.verifier.kind == "generate", run.cfg.model.reasoning_end
     answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
     for i, text in rowkeys.responses(run, attempts["key"].to_numpy(), damage, few):
         question, trial = run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF
         presented = runfolder.as_presented(run.cfg, question, trial)
         extracted = runfolder.presented_letter(presented, answers[i] or "") if answers else ""
+        if writes:
+            start = final_part(text, end)
+            text = "" if start is None else text[start:].strip()
         yield i, prompts.as_candidate(presented)._replace(response=text, answer=extracted)
     if damage.lines:
         warn(f"attempts: {damage}; they are left out until they are sampled again")

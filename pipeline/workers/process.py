@@ -18,7 +18,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
-from bayes_at_n.pipeline.base.program import IMPORTED_FROM
+from bayes_at_n.pipeline.base.program import IMPORTED_FROM, run_and_exit
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices, stopping
 from bayes_at_n.pipeline.workers.devices import Share
@@ -168,4 +168,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_exit(main)

@@ -1,6 +1,7 @@
 """The workers of a run, alive and dead, as read from its folder, and the summary of their cost."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,21 +22,22 @@ class Worker:
     alive: bool
     state: str  # loading, sampling, waiting; stopped, done, failed, ended; dead
     host: str | None
-    pid: int | None
-    replica: int | None  # number on its node, from 0
     task: str | None  # Slurm's, as 123 or 123_4
-    attempts: int
     tokens: int
     tokens_per_s: float  # over its last minute if it is alive, else over all its time
-    cache: float | None  # share of the key-value cache in use; None: the engine does not report it
-    preemptions: int  # sequences evicted from the cache and computed again
-    in_flight: int  # attempts begun and not finished; 0 unless it is alive
-    gpus: int
-    gpu_s: float
-    wall_s: float  # since sampling began
-    started: float | None  # Unix seconds; None before it wrote its session
-    updated: float | None  # Unix seconds of its last session
     last_seen: float | None  # Unix seconds of its last session or heartbeat
+    pid: int | None = None
+    replica: int | None = None  # number on its node, from 0
+    attempts: int = 0
+    in_flight: int = 0  # attempts begun and not finished; 0 unless it is alive
+    gpus: int = 0
+    gpu_s: float = 0.0
+    wall_s: float = 0.0  # since sampling began
+    started: float | None = None  # Unix seconds; None before it wrote its session
+    updated: float | None = None  # Unix seconds of its last session
+
+
+_SAME = ("pid", "replica", "attempts", "gpus", "gpu_s", "wall_s", "started", "updated")
 
 
 def workers(folder: Path) -> list[Worker]:
@@ -69,7 +71,6 @@ def write_summary(run: Run) -> None:
         "attempts": sum(w.attempts for w in everyone),
         "completion_tokens": sum(w.tokens for w in everyone),
         "workers": len(everyone),
-        "preemptions": sum(w.preemptions for w in everyone),
         "workers_killed": sum(w.state == "dead" for w in everyone),
         "wall_s": round(sum(w.wall_s for w in everyone), 3),
         "gpu_hours": round(sum(w.gpu_s for w in everyone) / 3600, 4),
@@ -85,41 +86,26 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
     alive = has_heartbeat and not ended
     tokens, wall_s = record.get("completion_tokens", 0), record.get("wall_s", 0.0)
     rate = record.get("tokens_per_s") if alive else None
-    updated = record.get("updated", 0.0)
-    slurm, usage = record.get("slurm") or {}, record.get("usage") or {}
+    slurm = record.get("slurm") or {}
     task = [str(slurm[key]) for key in ("job", "task") if slurm.get(key) is not None]
     state = record.get("state", "loading")
     if not alive and (state in _LIVING or not ended):
         state = "ended" if ended else "dead"
+    touched = 0.0
+    with suppress(OSError):  # there is no heartbeat
+        touched = heartbeat.path_of(folder, name).stat().st_mtime
     return Worker(
         name=name,
         alive=alive,
         state=state,
         host=record.get("host") or record.get("hardware", {}).get("host"),
-        pid=record.get("pid"),
-        replica=record.get("replica"),
         task="_".join(task) or None,
-        attempts=record.get("attempts", 0),
         tokens=tokens,
         tokens_per_s=tokens / wall_s if rate is None and wall_s else rate or 0.0,
-        cache=usage.get("cache") if alive else None,
-        preemptions=usage.get("preemptions", 0),
+        last_seen=max(record.get("updated", 0.0), touched) or None,
         in_flight=record.get("in_flight", 0) if alive else 0,
-        gpus=record.get("gpus", 0),
-        gpu_s=record.get("gpu_s", 0.0),
-        wall_s=wall_s,
-        started=record.get("started"),
-        updated=updated or None,
-        last_seen=max(updated, _touched(folder, name)) or None,
+        **{key: record[key] for key in _SAME if key in record},
     )
-
-
-def _touched(folder: Path, worker: str) -> float:
-    """Return when a worker last touched its heartbeat, in Unix seconds; 0 if there is none."""
-    try:
-        return heartbeat.path_of(folder, worker).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _iso(seconds: float) -> str | None:

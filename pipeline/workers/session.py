@@ -1,7 +1,6 @@
-"""The session of a worker: its record in `sessions/`, which others read, and its log in `logs/`."""
+"""The session of a worker: its record in `sessions/`, which others read."""
 
 import contextlib
-import json
 import os
 import time
 from collections import Counter, deque
@@ -51,7 +50,6 @@ class Session:
     ) -> None:
         self.worker = worker
         self._path = folder / "sessions" / f"{worker}.json"
-        self._log = folder / "logs" / f"{worker}.jsonl"
         # Durations use the monotonic clock, which cannot be set but means nothing elsewhere.
         self.began = self._saved_at = time.monotonic()
         self._lived, self._counted_at, self._share = 0.0, self.began, share
@@ -90,20 +88,11 @@ class Session:
         self.lived()
         self._share = share
 
-    def log(self, event: str, **more: Any) -> None:
-        """Append a line to the log."""
-        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": event, **more}
-        with contextlib.suppress(OSError):
-            self._log.parent.mkdir(exist_ok=True)
-            with self._log.open("a") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
     def loaded(self, pending: int, engine: Mapping[str, Any]) -> None:
         """Record that the engine is loaded, and how many attempts are pending."""
         self._loaded_at = time.monotonic()
         seconds = round(self._loaded_at - self.began, 3)
         self.record |= {"pending": pending, "left": pending, "load_s": seconds, "engine": engine}
-        self.log("loaded", pending=pending, seconds=seconds, engine=engine)
         self.save("sampling")
 
     def add(self, seconds: float, **counts: int) -> None:
@@ -121,8 +110,6 @@ class Session:
     def end(self, state: str, error: str | None = None) -> None:
         """Save the final record; a worker whose record has no end was killed."""
         self.record |= {"ended": True, "error": error, "in_flight": 0}
-        attempts, tokens = self.record["attempts"], self.record["completion_tokens"]
-        self.log(state, attempts=attempts, tokens=tokens, error=error)
         self.save(state)
 
     def save(self, state: str | None = None) -> None:

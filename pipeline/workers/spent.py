@@ -1,10 +1,10 @@
 """What runs have cost, over all workers and sessions, and what is left of their budgets.
 
-Each worker counts with what it reported or what it stored, whichever is more: a killed worker may
-have stored more than it last reported, and stored attempts may have been lost.
+Each worker reports what it took in its session; a killed one not its last seconds. Attempts of
+workers without a session, as of imported runs, count with their tokens in the table.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.store.runfolder import Run
 
-_COLUMNS = ["prompt_tokens", "completion_tokens", "continued_from"]
+_COLUMNS = ["prompt_tokens", "completion_tokens"]
 Record = Mapping[str, Any]  # a session
 Cost = Callable[[Any, Any], Any]  # cost of prompt tokens and completion tokens
 
@@ -32,7 +32,11 @@ class Spent(NamedTuple):
 
 def spent(runs: Iterable[Run]) -> Spent:
     """Return what these runs took so far, by all workers."""
-    return added(one for run in runs for one in by_worker(run, stored(run)).values())
+    parts = list[Spent]()
+    for run in runs:
+        records = sessions.sessions(run.path)
+        parts += [without_session(run, records), *map(reported, records.values())]
+    return added(parts)
 
 
 def added(parts: Iterable[Spent]) -> Spent:
@@ -44,28 +48,23 @@ def added(parts: Iterable[Spent]) -> Spent:
     return Spent(*map(sum, zip(Spent(), *parts, strict=True)))
 
 
-def stored(run: Run) -> dict[str, Spent]:
-    """Return the stored tokens by worker; a continued attempt counts its new tokens only."""
-    by_name, damage = dict[str, Spent](), parquet.Damage()
-    for worker in {shards.worker_of(path) for path in shards.files(run.attempts)}:
-        own = shards.written_by(worker)
-        rows = shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage, only=own)
-        table = pa.Table.from_batches(rows, pa.schema([ATTEMPTS.field(name) for name in _COLUMNS]))
-        prompts, tokens, before = (pc.sum(table[name]).as_py() or 0 for name in _COLUMNS)
-        by_name[worker] = Spent(prompts, tokens - before, attempts=len(table))
-    return by_name
-
-
-def by_worker(run: Run, kept: Mapping[str, Spent]) -> dict[str, Spent]:
-    """Return what each worker took: the larger of what it reported and what it `kept` on disk."""
-    records = sessions.sessions(run.path)
-    both = {n: (reported(records.get(n, {})), kept.get(n, Spent())) for n in {*records, *kept}}
-    return {name: Spent(*map(max, *two)) for name, two in both.items()}
+def without_session(run: Run, records: Collection[str]) -> Spent:
+    """Return the tokens in the table of workers that are not among `records`."""
+    rows = shards.batches(
+        run.attempts,
+        ATTEMPTS,
+        _COLUMNS,
+        parquet.Damage(),
+        only=lambda path: shards.worker_of(path) not in records,
+    )
+    table = pa.Table.from_batches(rows, pa.schema([ATTEMPTS.field(name) for name in _COLUMNS]))
+    prompts, tokens = (pc.sum(column).as_py() or 0 for column in table.columns)
+    return Spent(prompts, tokens, attempts=len(table))
 
 
 def reported(record: Record) -> Spent:
     """Return what a worker took according to its session."""
-    prompts, tokens, attempts = (record.get(name, 0) for name in (*_COLUMNS[:2], "attempts"))
+    prompts, tokens, attempts = (record.get(name, 0) for name in (*_COLUMNS, "attempts"))
     return Spent(prompts, tokens, record.get("lived_s", 0.0) * devices(record), attempts)
 
 

@@ -18,12 +18,14 @@ from bayes_at_n.scoring.numerics.inputs import (
     Ints,
     Outcomes,
     Weights,
+    binary_counts,
     check_trials,
     weighted_counts,
 )
 from bayes_at_n.scoring.numerics.results import (
     Clusters,
     Summary,
+    normal_quantile,
     observed_means,
     posterior_moments,
     question_sigma,
@@ -117,6 +119,38 @@ def pool_ci(
     reach, middle = reach * np.maximum(spread, of_trials), means.mean(axis=-1)
     ends = np.minimum(middle - reach, value), np.maximum(middle + reach, value)
     return Summary(result(value), result(sigma), *(within(end, (low, high)) for end in ends))
+
+
+def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
+    """Average outcomes 0 and 1, with Wilson's interval: all trials taken as one binomial.
+
+    With a the mean over questions of the share correct and n = M^2 / sum_a (1 / N_a), which is
+    M N where all N_a are N::
+
+        ( a + z^2 / 2n  -/+  z sqrt( a (1 - a) / n + z^2 / 4n^2 ) ) / (1 + z^2 / n)
+
+    It ignores that questions differ, and with the same N everywhere is conservative: success rates
+    p_a that differ make the variance of a smaller than a binomial's. For equal p_a the variance is
+    that of a binomial share of n trials; stderr is sqrt(a (1 - a) / n). Raises ValueError: outcomes
+    other than 0 and 1, or a question without trials. All else: :func:`wald_ci`. Source: Wilson,
+    "Probable inference, the law of succession, and statistical inference", J. Am. Stat. Assoc. 22
+    (1927).
+
+    >>> [round(x, 4) for x in wilson_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
+    [0.7, 0.1449, 0.3968, 0.8922]
+    """
+    correct, trials = binary_counts(R, "the Wilson interval")
+    check_trials(trials, 1, "the Wilson interval")
+    z = normal_quantile(confidence)
+    a = (correct / trials).mean(axis=-1)
+    n = trials.shape[-1] ** 2 / (1 / trials).sum(axis=-1)
+    variance = a * (1 - a) / n
+    middle = a + z**2 / (2 * n)
+    reach = z * np.sqrt(variance + z**2 / (4 * n**2))
+    lo, hi = (end / (1 + z**2 / n) for end in (middle - reach, middle + reach))
+    # At 0 and 1 they are exact but for rounding, which must not put them inside of a.
+    lo, hi = np.clip(np.minimum(lo, a), 0.0, 1.0), np.clip(np.maximum(hi, a), 0.0, 1.0)
+    return Summary(*map(result, (a, np.sqrt(variance), lo, hi)))
 
 
 class NextAttempts(NamedTuple):

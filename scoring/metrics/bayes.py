@@ -13,12 +13,10 @@ here questions may have different numbers of trials.
 from typing import Any
 
 import numpy as np
-import scipy
 
 from bayes_at_n.scoring.numerics.checks import (
     Bounds,
     broadcast,
-    check_confidence,
     check_positive,
     check_whole,
     finite_array,
@@ -47,9 +45,6 @@ from bayes_at_n.scoring.numerics.results import (
 )
 
 SHRINKAGE_LIMIT = 0.5
-DRAWS = 400_000  # from a posterior: 1.5% of printed ends move by a unit in their last digit
-# SciPy's inverse of the Beta distribution is wrong for some parameters from about 1e8 on.
-LARGEST_INVERTED = 1e7
 
 
 def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[Any, Any]:
@@ -113,48 +108,6 @@ def bayes_ci(
     [0.6429, 0.1185, 0.4107, 0.875]
     """
     return normal_summary(*bayes(R, w, R0), confidence, bounds)
-
-
-def bayes_quantile_ci(
-    R: Outcomes,
-    w: Weights = None,
-    R0: Outcomes | None = None,
-    confidence: float = 0.95,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Summary:
-    """Give Bayes@N the equal-tailed interval of its posterior itself, by seeded draws.
-
-    Where :func:`bayes_ci` takes a normal distribution, these are quantiles of the mean over
-    questions of w . pi_a with pi_a ~ Dirichlet(nu_a), in ``draws``, 2 at least. Their own error is
-    below a hundredth of sigma at 95%; each matrix of a stack gets what it would alone, under a
-    ``seed`` from 0 up. One question with two outcomes has a Beta posterior, in closed form.
-
-    Returns value, sigma, low and high: floats, or float64 arrays (...) of a stack. Raises
-    ValueError: as :func:`bayes_ci`; draws or a seed that cannot be. Source: arXiv 2510.04265,
-    Algorithm 1.
-
-    >>> [round(x, 2) for x in bayes_quantile_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
-    [0.64, 0.12, 0.4, 0.86]
-    """
-    tail = (1 - check_confidence(confidence)) / 2
-    check_whole(seed, "seed", least=0)
-    if check_whole(draws, "draws", least=2) * tail < 1:
-        raise ValueError(f"confidence is {confidence}: {draws} draws leave none outside, pass more")
-    counts, weights, prior = counts_and_prior(R, w, R0)
-    mu, sigma = bayes_from_counts(counts, weights, prior)
-    nu, ends, tails = counts + prior + 1.0, np.empty((2, *mu.shape)), np.array([tail, 1 - tail])
-    low, span = weights[0], weights[-1] - weights[0]
-    for at in np.ndindex(mu.shape):
-        if nu[at].shape == (1, 2) and nu[at].max() < LARGEST_INVERTED:
-            shares = scipy.special.betaincinv(nu[at][0, 1], nu[at][0, 0], tails)
-            ends[:, *at] = np.sort(low + span * shares)
-            continue
-        rng, means = np.random.default_rng(seed), np.zeros(draws)
-        for of_question in nu[at]:
-            means += rng.dirichlet(of_question, draws) @ (weights - low) / len(nu[at])
-        ends[:, *at] = low + np.quantile(means, tails)  # equal weights give exactly themselves
-    return Summary(*map(result, (mu, sigma, *ends)))
 
 
 def avg(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:

@@ -62,26 +62,6 @@ class Prior(NamedTuple):
     log_concentration_sd: Any  # posterior standard deviation of log s; 1.8 is the hyperprior's
 
 
-def empirical_bayes(R: Outcomes, w: Weights = None) -> tuple[Any, Any]:
-    """Compute posterior mean and standard deviation of the metric under a fitted prior.
-
-    With the model and the hyperprior of the module's docstring, m_a and V_a mean and variance of
-    w . pi_a under Dirichlet(s q + n_a), and E and Var over the posterior of q and s::
-
-        mu      = E[ 1/M sum_a m_a ]
-        sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
-
-    A question without trials has the fitted prior as posterior. All else: :func:`scoring.bayes`.
-    Raises ValueError: as :func:`scoring.bayes`. Source: not in the paper; arXiv 2510.04265,
-    equations 1 and 15, with s q for the prior's ones.
-
-    >>> mu, sigma = empirical_bayes([[1] * 78 + [0] * 2] * 30)  # bayes: 0.9634
-    >>> round(mu, 4), round(sigma, 4)
-    (0.9745, 0.0032)
-    """
-    return empirical_bayes_ci(R, w)[:2]
-
-
 def empirical_bayes_ci(
     R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:

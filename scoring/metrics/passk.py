@@ -148,9 +148,8 @@ def mg_pass_at_k(R: Outcomes, k: int) -> Any:
     """Estimate mG-Pass@k in its published closed form, with credits 2/k max(j - ceil(k/2), 0).
 
     The closed form is meant as 2 int_{0.5}^{1} G-Pass@k(tau) d tau, and is that for even k. For odd
-    k it is lower, and 0 for k = 1: :func:`mg_pass_at_k_integral` is the integral. All else:
-    :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: equation 24, as the authors'
-    library sums it.
+    k it is lower, and 0 for k = 1. All else: :func:`scoring.pass_at_k`. Raises ValueError: as it
+    does. Source: equation 24, as the authors' library sums it.
 
     >>> R = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
     >>> round(mg_pass_at_k(R, 2), 6), round(mg_pass_at_k(R, 3), 6)
@@ -164,19 +163,6 @@ def mg_pass_at_k(R: Outcomes, k: int) -> Any:
 mg_pass_at_k_ci = interval_of(
     mg_pass_at_k, "mG-Pass@{k}", lambda k: credit_posterior(upper_half(k))
 )
-
-
-def mg_pass_at_k_integral(R: Outcomes, k: int) -> Any:
-    """Integrate 2 int_{0.5}^{1} G-Pass@k(tau) d tau, exactly: credits max(2 j/k - 1, 0).
-
-    j of k correct attempts pass every threshold up to j/k, which is 2 (j/k - 1/2) of the range.
-    Equal to :func:`mg_pass_at_k` for even k only; at k = 1 it is Pass@1. All else:
-    :func:`scoring.pass_at_k`. Raises ValueError: as it does. Source: the integral in equation 24.
-
-    >>> round(mg_pass_at_k_integral([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]], 3), 6)
-    0.45
-    """
-    return subset_mean(R, f"mG-Pass@{k}", upper_ramp(check_k(k)))
 
 
 def maj_at_k(R: Outcomes, k: int) -> Any:
@@ -259,11 +245,6 @@ def needed(tau: float, k: int) -> int:
 def upper_half(k: int) -> Credit:
     """Make the credits of mG-Pass@k as published, 2/k max(j - ceil(k/2), 0); equation 24."""
     return [Fraction(2 * max(j - (k + 1) // 2, 0), k) for j in range(k + 1)]
-
-
-def upper_ramp(k: int) -> Credit:
-    """Make the credits max(2 j/k - 1, 0) of the integral that equation 24 approximates."""
-    return [max(Fraction(2 * j, k) - 1, Fraction(0)) for j in range(k + 1)]
 
 
 def spectrum(weights: npt.ArrayLike, k: int) -> Credit:

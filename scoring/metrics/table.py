@@ -58,7 +58,6 @@ from bayes_at_n.scoring.metrics.passk import (
     spectrum,
     threshold_spectrum_at_k_ci,
     upper_half,
-    upper_ramp,
 )
 from bayes_at_n.scoring.metrics.passk_variance import pass_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import (
@@ -207,7 +206,6 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
     "pass^": lambda k: of_credit(f"Pass^{k}", at_least(k, k)),
     "g-pass@": lambda k, tau=1.0: of_credit(f"G-Pass@{k}", at_least(needed(tau, k), k)),
     "mg-pass@": lambda k: of_credit(f"mG-Pass@{k}", upper_half(k)),
-    "mg-pass-integral@": lambda k: of_credit(f"mG-Pass@{k} (integral)", upper_ramp(k)),
     "maj@": lambda k: of_credit(f"Maj@{k}", at_least(k // 2 + 1, k)),
     "max@": lambda k: _pass(f"Max@{k}", k),  # of outcomes 0 and 1 the best of k is Pass@k
     "auc@": lambda k: of_credit(f"AUC@{k}", area(k)),

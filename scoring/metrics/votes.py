@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.checks import UNIT, check_k, check_whole, with_masks
+from bayes_at_n.scoring.numerics.checks import check_k, check_whole, with_masks
 from bayes_at_n.scoring.numerics.credit import BLOCK
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
@@ -37,10 +37,9 @@ from bayes_at_n.scoring.numerics.inputs import (
     check_trials,
     outcome_counts,
 )
-from bayes_at_n.scoring.numerics.results import Summary, normal_summary, question_sigma, result
+from bayes_at_n.scoring.numerics.results import question_sigma, result
 
 REPLICATES = 200  # for a sigma; the questions add their variances, and so their noise
-PIECES = 8  # of the answers that nobody gave yet
 SUBSETS = 1000  # of the trials of a question for a weighted vote, where there are more
 INNER = 8  # votes of a repetition, if k is small
 NEGLIGIBLE = 1e-17  # a chance that a sum of k of them does not show
@@ -84,45 +83,6 @@ def cons_at_k_sigma(R: Outcomes, k: int, replicates: int = REPLICATES, seed: int
         return np.asarray(_subset_votes(drawn, k).var(axis=-1, ddof=1))
 
     return result(question_sigma(_by_state(variances, counts)))
-
-
-def cons_at_k_ci(
-    R: Outcomes, k: int, confidence: float = 0.95, draws: int = 2000, seed: int = 0
-) -> Summary:
-    """Summarize the posterior of Cons@k of k new attempts: mean, sigma, credible interval.
-
-    The prior of a question is a Dirichlet process: weight 1 on the right answer and weight 1 on
-    answers that nobody gave yet, whose shares are a stick broken at uniform places. So the rate of
-    the right answer has the posterior of Bayes@N, Beta(1 + c, 1 + N - c), and answers that were
-    given share the rest by their counts. Of every draw from it two votes of k are held: their mean,
-    and their covariance, which is the variance of what they have in common. k = 1 is Bayes@N but
-    for the draws. Questions may have any number of trials. Else as :func:`cons_at_k`. Raises
-    ValueError: as it does; fewer than two draws.
-
-    >>> [round(x, 1) for x in cons_at_k_ci([[1, 1, 2, 2, 3]], 3)]
-    [0.5, 0.2, 0.0, 0.9]
-    """
-    counts, k = _counted(R), check_k(k)
-    check_whole(draws, "draws", least=2)
-
-    def moments(states: Ints) -> Floats:
-        found = np.empty((len(states), 2))
-        for i, state in enumerate(states):
-            rng = np.random.default_rng([seed, *state.tolist()])
-            given = state + (np.arange(state.size) == 1)
-            shares = rng.gamma([*given, 1.0], size=(draws, state.size + 1))
-            left = np.cumprod(rng.random((draws, PIECES)), axis=1)
-            left[:, -1] = 0
-            pieces = -np.diff(left, axis=1, prepend=1.0) * shares[:, -1:]
-            shares = np.append(shares[:, :-1], pieces, axis=1)
-            shares /= shares.sum(axis=1, keepdims=True)
-            votes = right(rng.multinomial(k, shares, size=(2, draws)))
-            found[i] = votes.mean(), max(0.0, np.cov(votes)[0, 1])
-        return found
-
-    found = _by_state(moments, counts)
-    mean, sigma = found[..., 0].mean(axis=-1), question_sigma(found[..., 1])
-    return normal_summary(mean, sigma, confidence, UNIT)
 
 
 def right(votes: npt.ArrayLike) -> Floats:

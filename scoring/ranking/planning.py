@@ -1,6 +1,6 @@
-"""How many trials: to reach an interval of a given width, or to separate two models.
+"""How many trials separate two models.
 
-Both answers look ahead from a pilot run. Over its posterior of pi_a, under the uniform prior, and
+The answer looks ahead from a pilot run. Over its posterior of pi_a, under the uniform prior, and
 over the outcomes of N new trials, the variance that Bayes@N will report has an expectation in
 closed form. With K = C + 1 categories, T = N + K, weights shifted so that they add up to 0,
 S = sum_k w_k^2, q_a the posterior mean of sum_k pi_ak w_k^2, and W_a that of the variance of one
@@ -19,16 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n.scoring.numerics.checks import check_confidence, check_positive
-from bayes_at_n.scoring.numerics.inputs import (
-    Bools,
-    Counts,
-    Floats,
-    Ints,
-    Outcomes,
-    Weights,
-    weighted_counts,
-)
-from bayes_at_n.scoring.numerics.results import normal_quantile, posterior_moments, result
+from bayes_at_n.scoring.numerics.inputs import Bools, Counts, Floats, Ints, Outcomes, Weights
+from bayes_at_n.scoring.numerics.results import posterior_moments, result
 from bayes_at_n.scoring.ranking.compare import compare, counts_of_both
 
 MOST_TRIALS = 2**52
@@ -41,35 +33,6 @@ class TrialPlan(NamedTuple):
     trials: Any  # for the difference that the pilot shows; inf where it shows none
     fewest: Any  # for the largest difference in the pilot's interval
     most: Any  # for the smallest difference in the pilot's interval; inf where that holds 0
-
-
-def trials_for_width(R: Outcomes, width: float, w: Weights = None, confidence: float = 0.95) -> Any:
-    """Plan the trials per question at which Bayes@N's interval is expected this narrow.
-
-    The smallest N from which on::
-
-        2 z sqrt(E sigma^2(N)) <= width
-
-    where z is the two-sided normal quantile of ``confidence`` and E sigma^2 as in the module's
-    docstring. About half of all runs with N trials reach the width, and the rest miss it by little.
-
-    R holds outcomes of the pilot; a question without trials is planned from the prior. The width is
-    that of :func:`scoring.bayes_ci` without bounds, above 0, in units of the weights. Raises
-    ValueError: one that 2^52 trials do not reach. All else: :func:`scoring.bayes_ci`. N is an int
-    for one matrix, an int64 array (...) for stacks.
-
-    >>> pilot = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]
-    >>> trials_for_width(pilot, 0.2), trials_for_width(pilot, 0.1)
-    (15, 64)
-    """
-    counts, weights = weighted_counts(R, w)
-    target = check_positive(width, "width") / (2 * normal_quantile(confidence))
-    unit = float(np.ptp(weights)) or 1.0  # in this unit squares cannot overflow
-    variance = _expected_variance(counts, weights / unit)
-    trials = fewest_trials(lambda N: np.sqrt(variance(N)) <= target / unit)
-    if np.isinf(trials).any():
-        raise ValueError(f"width is {width!r}: more than 2^52 trials are needed, pass a larger one")
-    return int(trials) if trials.ndim == 0 else trials.astype(np.int64)
 
 
 def trials_to_separate(

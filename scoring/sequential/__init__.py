@@ -1,8 +1,7 @@
 """Sampling until something is settled: claims whose error holds however often one looks.
 
 :class:`Race` is for several models, :class:`MeanSequence` for one; :func:`simulate` says what to
-expect and :func:`neyman` shares attempts among questions. docs/adaptive.md has the guarantee, its
-proof, and which method when.
+expect. docs/adaptive.md has the guarantee and its proof.
 
 >>> import numpy as np
 >>> from bayes_at_n.scoring.sequential import Race, Target
@@ -21,9 +20,7 @@ from bayes_at_n.scoring.sequential.bank import question_factors as question_fact
 from bayes_at_n.scoring.sequential.decisions import Target as Target
 from bayes_at_n.scoring.sequential.gate import claimed as claimed
 from bayes_at_n.scoring.sequential.planning import Simulated as Simulated
-from bayes_at_n.scoring.sequential.planning import neyman as neyman
 from bayes_at_n.scoring.sequential.planning import simulate as simulate
-from bayes_at_n.scoring.sequential.race import LOOKS as LOOKS
 from bayes_at_n.scoring.sequential.race import Look as Look
 from bayes_at_n.scoring.sequential.race import MeanSequence as MeanSequence
 from bayes_at_n.scoring.sequential.race import Race as Race

@@ -7,7 +7,6 @@ import numpy as np
 
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.sequential import decisions, wealth
-from bayes_at_n.scoring.sequential.boundaries import limits
 from bayes_at_n.scoring.sequential.decisions import Target
 
 
@@ -24,19 +23,16 @@ class Batch:
         target: Target,
         error: float,
         tie: float,
-        looks: tuple[int, ...] | None = None,
         by_trial: bool = False,
     ) -> None:
         runs, models, _ = shape
         self.by_trial = by_trial  # bets on whole rounds, whose attempts may hang together
         self.target, self.tie = target, tie
         # Of two models one is better: no rival is chosen.
-        self.rivals = target.kind == "best" and looks is None and models > 2
+        self.rivals = target.kind == "best" and models > 2
         self.needed = decisions.needed(target, models, error, self.rivals)
         self.tested = decisions.tested_pairs(target, models)
-        self.limits = None if looks is None else limits(self.needed, error, looks)
         self.successes, self.attempts = np.zeros(shape), np.zeros(shape, np.int64)
-        self.inverse = np.zeros(shape)  # sum over rounds of 1 / attempts
         self.sums = np.zeros((runs, models))  # of round means
         self.round, self.rounds = 0, np.zeros((runs, models), np.int64)
         self.weights = wealth.TRIAL_WEIGHTS if by_trial else wealth.WEIGHTS  # of stakes
@@ -67,15 +63,11 @@ class Batch:
         else:
             self._bet(successes, attempts, sampled, both)
         self.sums += mean
-        self.inverse += np.where(attempts > 0, share, 0.0)
         self.successes += successes
         self.attempts += attempts
         self.rounds += sampled
         self.round += 1
-        if self.limits is None:
-            self._claim()
-        elif self.round in self.limits:
-            self._claim_at_look()
+        self._claim()
         self._decide()
 
     def _bet(self, successes: Floats, attempts: Ints, sampled: Bools, both: Bools) -> None:
@@ -137,26 +129,6 @@ class Batch:
         # A - B > -tie
         needed = float(np.log(self.needed.tied))
         self.not_worse |= wealth.reached(self.pairs, self.weights, self.slopes, -self.tie, needed)
-
-    def _claim_at_look(self) -> None:
-        """Claims at a planned look, by the difference of means over its standard error."""
-        assert self.limits is not None
-        limit = self.limits[self.round]
-        difference, error, current = self.differences()
-        self.wins |= current & (difference >= limit.better * error)
-        self.not_worse |= current & (difference + self.tie >= limit.tied * error)
-
-    def differences(self) -> tuple[Floats, Floats, Bools]:
-        """Compute differences of means, their errors, and pairs sampled until now (R, K, K)."""
-        guessed = wealth.guess(self.successes, self.attempts)
-        error = (guessed.within * self.inverse).sum(axis=-1)
-        error /= (np.maximum(self.rounds, 1) * guessed.mean.shape[-1]) ** 2
-        mean, now = self.mean, self.rounds == self.round
-        return (
-            mean[:, :, None] - mean[:, None],
-            np.sqrt(error[:, :, None] + error[:, None]),
-            now[:, :, None] & now[:, None],
-        )
 
     def _decide(self) -> None:
         """From claims to who is open, and whether all is settled."""

@@ -14,12 +14,9 @@ from bayes_at_n.scoring.numerics.checks import (
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.sequential import decisions, wealth
 from bayes_at_n.scoring.sequential.batch import Batch
-from bayes_at_n.scoring.sequential.boundaries import planned
 from bayes_at_n.scoring.sequential.decisions import Target
 
-Method = Literal["anytime", "looks"]
 Independent = Literal["attempts", "trials"]
-LOOKS = (8, 16, 24, 32, 48, 64, 80)
 
 
 class Look(NamedTuple):
@@ -31,7 +28,7 @@ class Look(NamedTuple):
     low: Floats  # of each model's mean, at the confidence for each alone (K,)
     high: Floats
     log_e: Floats  # log e-value of "row is better than column" (K, K)
-    log_out: Floats  # log e-value of "not the best", of best of 3 or more, anytime; else zeros (K,)
+    log_out: Floats  # log e-value of "not the best", of best of 3 or more; else zeros (K,)
     log_needed: float  # what these must reach for a claim
     difference_low: Floats  # of mean of row - mean of column, for all pairs at once (K, K)
     difference_high: Floats
@@ -48,16 +45,12 @@ class Race:
     """A race between models on the same questions, until something is settled.
 
     Models are sampled in rounds, at least one attempt at every question each; :meth:`add` takes a
-    round and :meth:`look` says what is known. An outcome is 0 or 1, or any weight between. With
-    ``method="anytime"`` all claims of all looks are true with a chance of at least ``confidence``,
-    however often one looks and whatever decides about going on; no sample is too small for that.
-    With ``method="looks"`` claims are made after the rounds of ``looks`` only, by z-scores at
-    boundaries of Lan and DeMets: sooner between close models, but ASYMPTOTIC, true as far as means
-    of so many attempts are normal.
-    Both need attempts that are independent of each other, given the questions. Where those of a
-    trial share luck (:func:`scoring.inflation`), ``independent="trials"`` bets on the mean of each
-    whole round, and holds for any dependence within a round, also between models; it takes far more
-    rounds, and is of "anytime" only.
+    round and :meth:`look` says what is known. An outcome is 0 or 1, or any weight between. All
+    claims of all looks are true with a chance of at least ``confidence``, however often one looks
+    and whatever decides about going on; no sample is too small for that. Attempts must be
+    independent of each other, given the questions. Where those of a trial share luck
+    (:func:`scoring.inflation`), ``independent="trials"`` bets on the mean of each whole round, and
+    holds for any dependence within a round, also between models; it takes far more rounds.
 
     ``tie``: two models that are shown to differ by less than this are called tied. What is shown
     to be worse, or tied, need not be sampled on: :attr:`Look.open`. For the proof see
@@ -80,17 +73,14 @@ class Race:
         target: Target,
         confidence: float = 0.95,
         tie: float = 0.01,
-        method: Method = "anytime",
-        looks: tuple[int, ...] = LOOKS,
         independent: Independent = "attempts",
     ) -> None:
         self._shape = (check_whole(models, "models", 2), check_whole(questions, "questions", 1))
         self._error = 1 - check_confidence(confidence)
         check_positive(tie, "tie", most=1.0)
-        rounds = planned(method, looks)
-        by_trial = check_independent(independent, method)
+        by_trial = check_independent(independent)
         decisions.check_target(target, models)
-        self._batch = Batch((1, *self._shape), target, self._error, tie, rounds, by_trial)
+        self._batch = Batch((1, *self._shape), target, self._error, tie, by_trial)
         self._low, self._high = np.zeros(models), np.ones(models)
         self._difference_low = np.eye(models) - 1
 
@@ -112,30 +102,12 @@ class Race:
             )
         b = self._batch
         b.add(right[None], tried[None])
-        if b.limits is None:
-            self._low, self._high = _own(b, self._error, self._low, self._high)
-            need = float(np.log(b.needed.differences))
-            lower = wealth.bound(b.pairs[0], b.weights, b.slopes[0], need, -1.0, 1.0)
-            fits = np.maximum(lower, self._difference_low) <= -self._difference_low.T
-            self._difference_low = np.where(
-                fits & fits.T, np.maximum(lower, self._difference_low), self._difference_low
-            )
-        elif b.round in b.limits:
-            self._narrow_at_look()
+        self._low, self._high = _own(b, self._error, self._low, self._high)
+        need, old = float(np.log(b.needed.differences)), self._difference_low
+        lower = np.maximum(wealth.bound(b.pairs[0], b.weights, b.slopes[0], need, -1.0, 1.0), old)
+        fits = lower <= -old.T
+        self._difference_low = np.where(fits & fits.T, lower, old)
         np.fill_diagonal(self._difference_low, 0.0)
-
-    def _narrow_at_look(self) -> None:
-        """Repeated intervals: those of this look."""
-        b = self._batch
-        assert b.limits is not None
-        limit = b.limits[b.round]
-        difference, error, current = (part[0] for part in b.differences())
-        lower = np.maximum(difference - limit.differences * error, -1.0)
-        self._difference_low = np.where(current, lower, self._difference_low)
-        half = limit.own * np.diag(error) / np.sqrt(2)  # of a pair with itself
-        now, mean = np.diag(current), b.mean[0]
-        self._low = np.where(now, np.maximum(mean - half, 0.0), self._low)
-        self._high = np.where(now, np.minimum(mean + half, 1.0), self._high)
 
     def look(self) -> Look:
         """Return what is known now. Looking changes nothing."""
@@ -236,12 +208,10 @@ class MeanSequence:
         return float(self._low[0]), float(self._high[0])
 
 
-def check_independent(independent: Independent, method: Method = "anytime") -> bool:
+def check_independent(independent: Independent) -> bool:
     """Check what is taken as independent; True of whole trials. Raises ValueError."""
     if independent not in ("attempts", "trials"):
         raise ValueError(f"independent is {independent!r}: pass 'attempts' or 'trials'")
-    if independent == "trials" and method != "anytime":
-        raise ValueError(f"independent is 'trials': of method 'anytime' only, not {method!r}")
     return independent == "trials"
 
 

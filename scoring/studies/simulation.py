@@ -158,23 +158,6 @@ def _separation(correct: Ints, n: int) -> Floats:
     return np.stack([(ahead > 0).sum(axis=0), (ahead == 0).sum(axis=0), np.abs(z).sum(axis=0)])
 
 
-def coin_study(sets: int, trials: Sequence[int], replicates: int, seed: int) -> Separation:
-    """Compare LLM10 with LLM9 over many reconstructions: the spread the printed point lies in.
-
-    RECONSTRUCTION: :func:`separation_curve` of ``coin_models(seed, sets)``, arrays of shape (sets,
-    len(trials)): quantiles over the first axis are the spread over sets. The paper, of its one
-    unprinted set, gives a probability of .837 at N = 80, .947 at 199 and .969 at 285, and mean
-    abs(z) of about 1.14, 1.645 and 1.96. Source: arXiv 2510.04265, section 2.7.1 and Fig. 3.
-
-    >>> study = coin_study(sets=5, trials=(20, 80), replicates=400, seed=0)
-    >>> low, high = study.above.min(axis=0), study.above.max(axis=0)
-    >>> bool((low < high).all()), study.z.mean(axis=0).round(2).tolist()
-    (True, [0.87, 1.15])
-    """
-    models = coin_models(seed, check_whole(sets, "sets", least=1))
-    return separation_curve(models[:, 9], models[:, 8], trials, replicates, seed)
-
-
 class PriorStudy(NamedTuple):
     """What :func:`prior_study` finds; rows are the uniform prior, then each strength."""
 
@@ -237,7 +220,6 @@ def prior_study(
     strengths: Sequence[int] = (1, 2, 4, 8, 16),
     *,
     seed: int,
-    run: int | None = None,
 ) -> PriorStudy:
     """Study what trials of older models, used as a prior, do to the ranking of their updates.
 
@@ -247,13 +229,10 @@ def prior_study(
     ranks the updates, and tau_b compares the ranking with that of the updates' true means.
 
     A small D helps at small N; a large one turns into a loss, since an update may move against its
-    original. Scaling a longer run down to D takes noise out of the prior, not that bias. Gains that
-    50,000 replicates show are in ``docs/scoring.md``.
+    original. Gains that 50,000 replicates show are in ``docs/scoring.md``.
 
     ``trials`` and ``strengths`` are values of N and of D (in trials per question), increasing.
-    There are 2 replicates at least; memory does not grow with them. Updates and their trials are
-    the same for every ``run``: ``None`` takes the prior from D trials, a number from so many
-    trials, whose counts are scaled by D / run (one run serves all strengths of a replicate).
+    There are 2 replicates at least; memory does not grow with them.
 
     So few replicates that some N has less than two with a defined tau_b are an error. Source:
     section 2.8 and Fig. 2; the prior counts are those of appendix A.
@@ -264,7 +243,6 @@ def prior_study(
     """
     count = check_whole(replicates, "replicates", least=2)
     steps, weights = coins.check_steps(trials, "trials"), coins.check_steps(strengths, "strengths")
-    run = None if run is None else check_whole(run, "run", least=1)
     original = original_models(seed)
     # tau and gain: how many are defined, their sum, their sum of squares.
     sums = np.zeros((2, 3, 1 + len(weights), len(steps)))
@@ -273,12 +251,13 @@ def prior_study(
         size = min(CHUNK, count - first)
         of_updates, of_priors, of_trials = coins.stream(seed, coins.STUDY, first).spawn(3)
         updates = _updates(of_updates, ORIGINAL_SHAPES, size)
-        prior = _prior_correct(of_priors, original, size, weights, run)
+        prior = _trial_correct(of_priors, np.broadcast_to(original, updates.shape), weights)
+        prior = np.pad(prior, [(0, 0), (1, 0), (0, 0)])  # the uniform prior first
         truth = updates.mean(axis=-1)
         correct = _trial_correct(of_trials, updates, steps)
         # With the same N and D for all, mu increases with prior + correct: ranked as whole
         # numbers, so that equal scores are tied whatever floating point would make of them.
-        score = prior[:, :, None] + (run or 1) * correct[:, None]
+        score = prior[:, :, None] + correct[:, None]
         tau = kendall_tau_b(score, truth[:, None, None])
         for total, value in zip(sums, (tau, tau - tau[:, :1]), strict=True):
             defined = ~np.ma.getmaskarray(value)  # type: ignore[no-untyped-call]
@@ -305,18 +284,6 @@ def _updates(rng: np.random.Generator, shapes: npt.ArrayLike, count: int) -> Flo
 def _trial_correct(rng: np.random.Generator, p: Floats, steps: list[int]) -> Ints:
     """Correct trials over all questions after each N of steps, (size, steps, models)."""
     return np.stack([c.sum(axis=-1) for c in coins.tossed(rng, p, p.shape, steps)], axis=1)
-
-
-def _prior_correct(
-    rng: np.random.Generator, original: Floats, size: int, strengths: list[int], run: int | None
-) -> Ints:
-    """Correct prior trials times ``run`` of each D, (size, 1 + strengths, models); row 0 is 0."""
-    p = np.broadcast_to(original, (size, *original.shape))
-    if run is not None:
-        correct = rng.binomial(run, p).sum(axis=-1)
-        return np.stack([d * correct for d in (0, *strengths)], axis=1)
-    correct = _trial_correct(rng, p, strengths)
-    return np.concatenate([np.zeros_like(correct[:, :1]), correct], axis=1)
 
 
 def _mean_and_error(sums: Floats) -> tuple[Floats, Floats]:

@@ -1,5 +1,6 @@
 """Runs and races that hold drawn outcomes, for the tests of `settle`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,9 @@ def begun(root: Path, until: str, accuracies: tuple[float, ...], trials: int) ->
     if seen:
         looks.record(folder, course)
     return folder
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The looks on record, without when they were."""
+    lines = (folder / looks.FILE).read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "time"} for line in lines]

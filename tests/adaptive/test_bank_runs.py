@@ -130,7 +130,6 @@ def test_it_finds_the_best_on_a_bank_and_scores_know_of_draws(run: Path, capsys:
     [
         (["until=order"], "bank=true: needs until=best or width:W"),
         (["bank=false", "earlier=runs"], "earlier=runs: needs bank=true"),
-        (["--dry-run"], "bank=true"),
         (["earlier=runs/none"], "runs/none"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Looks of a race: in the log, in `status` and in the report."""
+"""Looks of a race: in the log and in `status`."""
 
 import io
 import json
@@ -7,28 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from helpers import Capsys, add_grades
-from raced import QUESTIONS, TRIALS, begun, coins, seen_in
+from helpers import Capsys
+from raced import QUESTIONS, TRIALS, begun, coins, logged, seen_in
 from rich.console import Console
 from rich.text import Text
 
-from bayes_at_n.pipeline.adaptive import RECORD, looks
+from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import Course, states
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.compare import cohort
-from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settle import SettleConfig
-from bayes_at_n.pipeline.report import panels
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.watch import Header
-from bayes_at_n.pipeline.store import find, parquet
-from bayes_at_n.pipeline.store.columns import GRADES
-from bayes_at_n.pipeline.store.runfolder import Run
 
 
 def test_looks_stay_in_the_log(tmp_path: Path) -> None:
@@ -39,19 +30,13 @@ def test_looks_stay_in_the_log(tmp_path: Path) -> None:
     before = (tmp_path / looks.FILE).read_bytes()
     with (tmp_path / looks.FILE).open("ab") as file:
         file.write(b'{"look": 3, "tri')  # a crash in the middle of a line
-    assert len(looks.read(tmp_path)) == 2
     looks.record(tmp_path, seen)
     assert (tmp_path / looks.FILE).read_bytes().startswith(before)
-    rows = looks.read(tmp_path)
+    rows = logged(tmp_path)
     assert [row["look"] for row in rows] == [state.look for state in seen.states]
     assert rows[0]["models"][0]["tokens"] == 4 * 5 * QUESTIONS
     looks.record(tmp_path, seen.upto(1))  # of a process that has not seen the others yet
-    assert looks.read(tmp_path) == rows
-    with pytest.raises(UserError, match="look 1 was logged"):
-        looks.record(tmp_path, seen_in(coins(0.0, 1.0), goal))
-    for strange in ("[]", '{"look": 1}', '{"models": [{"mean": []}]}'):
-        (tmp_path / looks.FILE).write_text(f"{strange}\n")
-        assert looks.changed(looks.read(tmp_path), seen)
+    assert logged(tmp_path) == rows
 
 
 def test_status_shows_a_race_and_writes_nothing(tmp_path: Path, capsys: Capsys) -> None:
@@ -84,26 +69,6 @@ def test_watching_ends_with_the_race(tmp_path: Path, capsys: Capsys) -> None:
     assert "first look after 8 trials" in capsys.readouterr().out
 
 
-def test_looks_at_outcomes_that_changed_are_stale(tmp_path: Path, capsys: Capsys) -> None:
-    folder = begun(tmp_path, "best", (0.9, 0.2), trials=TRIALS)
-    runs = [str(run) for run in find.runs_in(tmp_path / "sums")]
-    notices: list[str] = []
-    for graded in ("anew", "not"):
-        for path in (tmp_path / "sums" / "a" / "grades").glob("*.parquet"):
-            rows = parquet.read_whole(path, GRADES).to_pylist()
-            anew = [row | {"outcome": "wrong"} for row in rows[: 9 if graded == "not" else None]]
-            add_grades(Run(load_folder(tmp_path / "sums" / "a", [])), path.stem, anew)
-        assert main.main(["status", str(folder)]) == 0
-        shown = capsys.readouterr().out
-        assert "stale: " in shown and "settled" not in shown and "a is the best" not in shown
-        assert main.main(["status", str(folder), "--json", "--watch"]) == 0
-        race, *_ = map(json.loads, capsys.readouterr().out.splitlines())
-        assert not race["settled"] and "look 1 was logged" in race["stale"]
-        if graded == "anew":
-            cohorts = cohort.load(AnalysisConfig(folders=runs))
-            assert not [*panels.settled(cohorts, notices)] and "stale: " in notices[0]
-
-
 def test_no_line_above_the_runs_is_cut() -> None:
     screen = Console(file=io.StringIO(), width=30, soft_wrap=True)  # as a live display prints
     screen.print(watch._render([], Header(Text("word " * 20), {}, False)))
@@ -129,24 +94,3 @@ def test_a_forecast_draws_evidence_on(tmp_path: Path) -> None:
     assert found.tokens == 48 * 10 + 48 * 20 + 8 * 30
     stuck = forecast(seen._replace(states=[at(1, 0.5, 1.0), at(2, 0.4, 3.0)]))
     assert stuck is not None and stuck.trials.tolist() == [80, 80, 24]
-
-
-def test_the_report_has_a_tab_for_each_race_of_its_models(tmp_path: Path) -> None:
-    folder = begun(tmp_path, "order", (0.9, 0.2), trials=TRIALS)
-    for name, marks in (("damaged", "{}"), ("of-others", '"a"')):
-        shutil.copytree(folder, folder.parent / name)
-        record = folder.parent / name / RECORD
-        record.write_text(marks if marks == "{}" else record.read_text().replace('"a"', '"x"'))
-    looked = (folder.parent / "of-others" / looks.FILE).read_text().replace('"a"', '"x"')
-    (folder.parent / "of-others" / looks.FILE).write_text(looked)
-    notices: list[str] = []
-    runs = [str(run) for run in find.runs_in(tmp_path / "sums")]
-    cohorts = cohort.load(AnalysisConfig(folders=runs))
-    [page] = panels.settled(cohorts, notices)
-    assert (page["title"], page["counts"]) == ("settle order", None)
-    board, left = page["tables"]
-    assert board["title"] == "In which order are they? 95% sure"
-    assert "settled on these 20 questions, from the best: a > b" in board["notes"][0]
-    assert [row[0][0] for row in left["rows"]] == ["a, b"]
-    assert "<svg" in page["figures"][0]["svg"]
-    assert len(notices) == 1 and "damaged" in notices[0]

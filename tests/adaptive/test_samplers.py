@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_run
+from raced import logged
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.adaptive import live, looks, plan, schedule
+from bayes_at_n.pipeline.adaptive import live, plan, schedule
 from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import settle
@@ -121,7 +122,7 @@ def test_what_is_decided_is_that_of_the_same_rounds_in_order(
         assert one.spent.tolist() == other.spent.tolist()
         assert one.known.log_e.tolist() == other.known.log_e.tolist()
     assert expected[-1].known.best == 0 and expected[-1].spent[2] < expected[-1].spent[0]
-    assert not looks.changed(looks.read(planned.folder), seen)
+    assert len(logged(planned.folder)) == len(seen.states)
     assert not [*planned.folder.glob(".wanted*")]
     for contender, spent in zip(planned.contenders, seen.states[-1].spent, strict=True):
         for run in (runfolder.open_run(run.path) for run in contender.runs):

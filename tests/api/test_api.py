@@ -4,10 +4,8 @@ import asyncio
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import threading
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,11 @@ from helpers import ROOT, Capsys, run_of
 import bayes_at_n
 from bayes_at_n.pipeline.api import overrides
 from bayes_at_n.pipeline.api.verbs import compare, evaluate, load_run
-from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
+from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Request
 from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
-from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store import runfolder
 
 SUMS = [{"problem": f"What is {n} + {n}?", "answer": 2 * n} for n in range(1, 5)]
@@ -133,11 +130,6 @@ def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
         load_run(tmp_path / "results.csv")
 
 
-def test_a_pending_trial_is_masked(tmp_path: Path) -> None:
-    run = load_run(run_of(tmp_path, "some", {"q1": "10", "q2": "1"}, "sampling.trials=3").path)
-    assert run.matrix.filled(-1).tolist() == [[1, 0, -1], [1, -1, -1]]
-
-
 def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
     adder = Adder()
 
@@ -164,19 +156,6 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
     # So are other questions.
     with pytest.raises(UserError, match=r"question questions-02.* is gone"):
         evaluate(model=failing, **arguments | {"dataset": SUMS[:1]})
-
-
-def test_ctrl_c_works_while_a_function_works() -> None:
-    let_go = threading.Event()
-
-    def slow(prompts: list[str]) -> list[str]:
-        os.kill(os.getpid(), signal.SIGINT)
-        let_go.wait()
-        return prompts
-
-    with pytest.raises(Interrupted, match="0 of 32 attempts are kept"):
-        evaluate(model=slow, name="slow", dataset=SUMS, sampling=EIGHT)
-    let_go.set()
 
 
 @pytest.mark.parametrize(
@@ -235,42 +214,6 @@ def test_what_a_function_cannot_do_is_refused_before_anything_is_made(tmp_path: 
         place_engines(compose.load(overrides.of_run(echo, "demo", "echo", {})), fixed=False)
 
 
-def test_questions_may_be_a_mapping_with_settings_of_their_own() -> None:
-    seas = [{"q": "Which sea?", "a": "The Red Sea", "id": np.int64(7)}]
-    keys = {
-        "name": "seas",
-        "rows": seas,
-        "answer": "exact",
-        "fields": {"problem": "q", "answer": "a"},
-    }
-    greedy = {"trials": 1, "temperature": 0}
-    run = evaluate(
-        lambda prompts: [r"\boxed{the red sea}"], keys, "sailor", sampling=greedy, tag="x"
-    )
-    assert run.path == Path("runs/seas/sailor-x") and run.settings.dataset.answer == "exact"
-    assert [row["question_id"] for row in run.questions] == ["seas-07"]
-    again = load_run("runs/seas/sailor-x")
-    assert again.matrix.tolist() == run.matrix.tolist() == [[0]]
-
-
-def test_several_turns_become_one_text_and_stop_strings_hold() -> None:
-    adder, shots = Adder(1), Path("shots.jsonl")
-    shots.write_text(
-        '{"id": "a", "problem": "What is 0 + 1?", "solution": "One.", "answer": "1"}\n'
-    )
-    seen: list[str] = []
-
-    def talkative(prompts: list[str]) -> list[str]:
-        seen.extend(prompts)
-        return [f"{text} Next: none" for text in adder([p[p.rindex("What") :] for p in prompts])]
-
-    prompt = {"shots": 1, "shots_from": str(shots), "stop": ["Next:"], "template": "{problem}"}
-    arguments: dict[str, Any] = {"model.system": "Be brief.", "sampling": {"trials": 1}}
-    run = evaluate(talkative, SUMS[:1], "talk", prompt=prompt, **arguments)
-    assert seen == ["Be brief.\n\nWhat is 0 + 1?\n\nOne.\n\nWhat is 1 + 1?"]
-    assert run.attempts.to_arrow(["text"])["text"].to_pylist() == [r"\boxed{2} "]
-
-
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     marks = [{"q1": "1111", "q2": "1101"}, {"q1": "1010", "q2": "0000"}]
     runs = [run_of(tmp_path / "runs", name, of) for name, of in zip("ab", marks, strict=True)]
@@ -293,47 +236,6 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     for wrong in ([], [tmp_path], runs[0].path, str(tmp_path), load_run(runs[0].path)):
         with pytest.raises(UserError):
             compare(wrong)
-
-
-def test_a_server_is_asked_where_an_event_loop_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(models, "tokenizer", lambda cfg: None)  # that of transformers takes seconds
-
-    async def cell() -> None:
-        engine = {"url": ["http://127.0.0.1:9/v1"], "patience_s": 0}
-        evaluate("demo", "demo", engine={"name": "openai", **engine})
-
-    with pytest.raises(TryAgain, match=r"127\.0\.0\.1:9"):
-        asyncio.run(cell())
-
-
-def test_a_run_is_made_in_any_thread() -> None:
-    made: list[Any] = []
-
-    def work() -> None:
-        made.append(
-            evaluate(Adder(1), SUMS[:1], "adder", sampling=EIGHT, stages=["prepare", "generate"])
-        )
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert made[0].attempts.to_arrow().num_rows == 8
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["a b", "it's", "0100", "null", "${x}", "a,b", "[1]", "=", " ", "ü", "\\", 'a"b', "{1}"],
-)
-def test_texts_arrive_as_they_are(value: str) -> None:
-    settings = overrides.overrides(
-        {"prompt": {"stop": [value, "x"]}, "dataset": {"gold_after": value}}
-    )
-    if not value.strip():
-        settings = settings[:1]
-    cfg = compose.load(settings)
-    assert cfg.prompt.stop == [value, "x"] and cfg.dataset.gold_after in (value, None)
 
 
 @pytest.mark.soak

@@ -11,7 +11,6 @@ from helpers import Capsys, again, change_attempts, make_run, run_of
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import caps as of_cohort
 from bayes_at_n.pipeline.compare import cohort as cohorts
 from bayes_at_n.pipeline.compare import pairwise
 from bayes_at_n.pipeline.compare.comparison import compare
@@ -73,9 +72,7 @@ def test_every_smaller_cap_is_what_a_recount_gives(tmp_path: Path, capsys: Capsy
     assert own == {key: rows[-2][{"value": "score"}.get(key, key)] for key in own}
     assert rows[-1] == {"max_tokens": 64} and "blank above 32" in " ".join(shown.split())
     saved = {path.name for path in (run.path / "caps").iterdir()}
-    assert saved == {"caps.json", *(f"curve.{form}" for form in FORMS)}
-    score(again(run, "caps=4,8", "plots=true"))
-    assert {path.suffix for path in (run.path / "caps").iterdir()} >= {".png", ".pdf"}
+    assert saved == {"caps.json", *(f"curve.{form}" for form in [*FORMS, "png", "pdf"])}
 
 
 def test_what_is_known_of_attempts_that_were_cut(tmp_path: Path) -> None:
@@ -168,10 +165,6 @@ def test_compare_shows_where_the_order_changes(tmp_path: Path) -> None:
     order = [(row["max_tokens"], row["model"], row["rank"]) for row in record["caps"]]
     assert order == [(8, "fast", 1), (8, "slow", 2), (16, "fast", 1), (16, "slow", 2),
                      (24, "slow", 1), (24, "fast", 2)]  # fmt: skip
-    (swap,) = record["swaps"]
-    ends = {key: swap[key] for key in ("ahead_below", "ahead_above", "from", "to", "told_apart")}
-    assert ends == {"ahead_below": "fast", "ahead_above": "slow", "from": 16, "to": 24,
-                    "told_apart": True}  # fmt: skip
     assert any("left out" in line and "none" in line for line in record["notes"]["caps"])
     assert (tmp_path / "out/caps.png").is_file()
 
@@ -186,5 +179,3 @@ def test_how_much_of_a_gap_is_truncation(tmp_path: Path) -> None:
     assert table.rows[0]["truncation"] == pytest.approx(by_hand)
     by_answers = (14 / 20 - 12 / 13) * (20 / 20 + 13 / 20) / 2
     assert table.rows[0]["difference"] == pytest.approx(by_hand + by_answers)
-    assert of_cohort.swap(np.array([np.nan, 2.0, np.nan, -2.0]), 1.6) == (1, 3, True)
-    assert of_cohort.swap(np.array([np.nan, 2.0, 0.0]), 1.6) is None

@@ -266,15 +266,15 @@ def test_files_of_an_earlier_comparison_do_not_stay(root: Path) -> None:
     run_of(root, "good", {"d": "10"}, dataset="more")
     out = root / "out"
     out.mkdir()
-    for name in ("neighbors.csv", "questions.pdf", "notes.csv"):
+    for name in ("neighbors.csv", "forest.pdf", "notes.csv"):
         (out / name).write_text("mine")  # no comparison has been here: nobody's but the user's
     compared(root, "dataset=sums,more")
-    assert {"neighbors.csv", "questions.pdf", "sums/neighbors.csv"} <= files_in(out)
+    assert {"neighbors.csv", "forest.pdf", "sums/neighbors.csv"} <= files_in(out)
     (out / "sums" / "notes.md").write_text("mine")
     compared(root, "dataset=sums")
     stems = ("leaderboard", "metrics", "attempts")
     tables = {f"{t}.{e}" for t in stems for e in ("csv", "json", "tex", "md")}
-    pictures = {f"{p}.{e}" for p in ("forest", "questions") for e in ("png", "pdf")}
+    pictures = {"forest.png", "forest.pdf"}
     pairs = {f"{t}.{e}" for t in ("neighbors", "pairs") for e in ("csv", "json", "tex", "md")}
     kept = {"compare.json", "notes.csv"}
     assert files_in(out) == kept | tables | pictures | pairs | {"sums/notes.md"}
@@ -370,7 +370,7 @@ def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: C
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
     assert (root / "_compare" / "scores.json").is_file()
     (root / "file").write_text("")
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match="out="):
         compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
     capsys.readouterr()
 
@@ -420,24 +420,6 @@ def with_signals(run: Run, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
     (run.path / "categories").mkdir(exist_ok=True)
     runfolder.write_json(run.path / "thresholds.json", {"values": {"tau_high": float(seed)}})
     return columns
-
-
-def test_each_model_has_a_prior_of_its_own_by_its_name(root: Path, tmp_path: Path) -> None:
-    before = {name: {q: line[::-1] for q, line in of.items()} for name, of in MARKS.items()}
-    for name, marks in before.items():
-        run_of(tmp_path / "before", name, marks)
-        with_signals(run_of(root, name, MARKS[name]), 0, ("completion_bpt", "prompt_bpt"))
-    [folder] = (tmp_path / "before").glob("*")
-    [found] = compared(root, f"prior={folder}", "prior.trials=2")["datasets"]
-    for row in found["models"]:
-        mean = Fraction(0)
-        for q, line in MARKS[row["model"]].items():
-            both = line + before[row["model"]][q][:2]
-            mean += Fraction(both.count("1") + 1, len(both) + 2) / 3
-        assert row["prior_mu"] == pytest.approx(float(mean), abs=1e-12)
-    assert sorted(row["prior_rank"] for row in found["models"]) == [1, 2, 3]
-    with pytest.raises(UserError, match="good: prior="):
-        compared(root, f"prior={root / 'out'}")
 
 
 def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Capsys) -> None:

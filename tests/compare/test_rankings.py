@@ -1,27 +1,21 @@
 """Rankings by scorio's methods beside our own: the same as theirs, in bounds, and what is said."""
 
-import csv
 import inspect
-import json
 import os
 import re
 import signal
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, run_of
 from scipy.stats import kendalltau
 from scorio import rank
 
-from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import complete, from_arrays
-from bayes_at_n.pipeline.compare.comparison import compare, tables_of
-from bayes_at_n.pipeline.compare.rankings import bootstrap, replicates, scores
+from bayes_at_n.pipeline.compare.comparison import tables_of
+from bayes_at_n.pipeline.compare.rankings import scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.pipeline.display.table import Table
@@ -80,10 +74,6 @@ def test_questions_that_say_nothing_are_not_asked() -> None:
     assert isinstance(scores("rasch", flat), str)
 
 
-def drawn(count: int, seconds: float) -> tuple[list[Any], str]:
-    return bootstrap("borda", TENSOR, count, seconds, Meter("rankings", count))
-
-
 def forever(*_: Any, **__: Any) -> Any:
     while True:
         pass
@@ -101,117 +91,18 @@ def huge(*_: Any, **__: Any) -> Any:
     return None, np.ones(1 << 40)
 
 
-def slow(tensor: Any, **_: Any) -> Any:
-    until = time.process_time() + 0.01
-    while time.process_time() < until:
-        pass
-    return None, tensor.mean(axis=(1, 2))
-
-
 def ended(*_: Any, **__: Any) -> Any:
     raise SystemExit
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        (ended, "no ranks: its process ended with status 0"),
-        (forever, "no ranks: more than 0.1 s of processor time; time grows as L M N;"),
-        (killed, "no ranks: its process ended with status -9"),
-        (nothing, "no ranks: ValueError: the result holds nan"),
-        (huge, "no ranks: MemoryError|no ranks: _ArrayMemoryError"),
-        (slow, "too slow for 99,999 replicates: about .*; ranking.seconds=\\d+"),
-    ],
-)
-def test_what_cannot_be_done_is_said(what: Any, said: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(rank, "borda", what)
-    made, lacking = drawn(99_999, 0.1)
-    assert len(made) == (what is slow)
-    assert re.match(said, lacking), lacking
-
-
-def test_a_bootstrap_that_is_cut_off_shows_no_interval(monkeypatch: Any) -> None:
-    def late(tensor: Any, **_: Any) -> Any:
-        return slow(tensor) if (tensor == TENSOR).all() else calls.pop()(tensor)
-
-    calls = [forever, slow, slow]
-    monkeypatch.setattr(rank, "borda", late)
-    made, lacking = drawn(4, 0.1)
-    assert len(made) == 1 and "no intervals, 2 of 4 replicates" in lacking
-
-
-def test_failed_replicates_are_counted(monkeypatch: Any) -> None:
-    def odd(tensor: Any, **_: Any) -> Any:
-        if tensor.sum() % 2 != TENSOR.sum() % 2:
-            raise RuntimeError("no\nconvergence")
-        return None, tensor.mean(axis=(1, 2))
-
-    monkeypatch.setattr(rank, "borda", odd)
-    made, lacking = drawn(20, 9)
-    failed = sum(int(t.sum()) % 2 != TENSOR.sum() % 2 for t in replicates(TENSOR, 20))
-    assert len(made) == 21 - failed
-    assert lacking == f"{failed} of 20 replicates have no ranks: RuntimeError: no convergence"
-
-
-def test_compare_shows_them_beside_the_default(
-    tmp_path: Path, capsys: Capsys, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.compare.comparison.figures_of", lambda *_: {})
-    for name, marks in MARKS.items():
-        run_of(tmp_path, name, marks)
-    out = tmp_path / "out"
-    asked = "ranking=copeland,bradley_terry,nanson", "replicates=40", "metrics=bayes,avg"
-    compare(analysis.load([f"runs={tmp_path}", f"out={out}", "dataset=sums", *asked]))
-    [found] = json.loads((out / "compare.json").read_text())["datasets"]
-    shown = " ".join(capsys.readouterr().out.split())
-    ours, *others = found["ranking_methods"]
-    rows = {row["method"]: row for row in others}
-    assert ours["method"] == "avg@N" and "tau_b" not in ours
-    tensor = np.array([[[int(m == "1") for m in line[:4]] for line in marks.values()]
-                       for marks in MARKS.values()])  # fmt: skip
-    with pytest.raises(ValueError, match="connected") as refused:
-        rank.bradley_terry(tensor)
-    assert f"bradley_terry: no ranks: ValueError: {refused.value}" in shown
-    assert list(rows) == ["copeland", "nanson"]
-    for name, row in rows.items():
-        theirs, scores = getattr(rank, name)(tensor, return_scores=True, method="dense")
-        again = [getattr(rank, name)(t, method="dense") for t in replicates(tensor, 40)]
-        assert row["tau_b"] == pytest.approx(kendalltau(-theirs, [3, 2, 1]).statistic)
-        for i, model in enumerate(MARKS):
-            drawn = sorted(int(ranks[i]) for ranks in again)
-            first = sum((ranks[i] == 1) / (ranks == 1).sum() for ranks in again) / 40
-            expected = theirs[i], scores[i], drawn[0], drawn[38], pytest.approx(first)
-            keys = ("rank", "score", "from", "to", "first")
-            assert tuple(row[f"{model}_{key}"] for key in keys) == expected
-            text = f"{theirs[i]} ({drawn[0]}–{drawn[38]}) {first:.2f}"
-            assert row[f"{model}_shown"] == text and text in shown
-    assert "sums: 4 of 6 trials are complete" in shown
-    _, *lines = csv.DictReader((out / "ranking_methods.csv").open())
-    assert [line["good_rank"] for line in lines] == [str(row["good_rank"]) for row in others]
-
-
 def tabled(data: Any, *asked: str) -> dict[str, Table]:
-    models, questions = ([*"abcdef"[:size]] for size in np.shape(data)[:2])
+    models, questions = ([*"abcdefgh"[:size]] for size in np.shape(data)[:2])
     return tables_of(from_arrays("made", models, questions, data), analysis.load([*asked]))
-
-
-def test_one_trial_has_ranks_and_no_intervals() -> None:
-    """And a question that all got right is not given to a method that would refuse it."""
-    data = [[[1], [1], [0], [1]], [[1], [0], [1], [0]], [[1], [0], [0], [1]]]
-    found = tabled(data, "ranking=borda,rasch_map", "replicates=20")["ranking_methods"]
-    _, *rows = found.rows
-    assert [row["method"] for row in rows] == ["borda", "rasch_map"]
-    assert rows[0]["a_shown"] == str(rows[0]["a_rank"]) and "a_from" not in rows[0]
-    notes = " ".join(found.notes)
-    assert "no intervals: one trial" in notes
-    assert "left out for rasch_map: 1 question with" in notes
 
 
 def test_nothing_of_scorio_without_ranking(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "scorio", None)
     assert "ranking_methods" not in tabled(TENSOR)
-    with pytest.raises(UserError, match=r"ranking\.replicates: .*ranking="):
-        tabled(TENSOR, "ranking.replicates=20")
     with pytest.raises(UserError, match=r'pip install "bayes-at-n\[rank\]"'):
         tabled(TENSOR, "ranking=borda")
 
@@ -233,3 +124,37 @@ def test_all_is_every_method_once() -> None:
     chosen = analysis.load(["ranking=borda,all"]).ranking.chosen()
     assert chosen == [*METHODS]
     assert analysis.load(["ranking=borda,rasch,borda"]).ranking.chosen() == ["borda", "rasch"]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (ended, "no ranks: its process ended with status 0"),
+        (forever, "no ranks: more than 0.1 s of processor time; time grows as L M N;"),
+        (killed, "no ranks: its process ended with status -9"),
+        (nothing, "no ranks: ValueError: the result holds nan"),
+        (huge, "no ranks: (MemoryError|_ArrayMemoryError)"),
+    ],
+)
+def test_what_cannot_be_done_is_said(what: Any, said: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(rank, "borda", what)
+    found = tabled(TENSOR, "ranking=borda", "ranking.seconds=0.1")["ranking_methods"]
+    assert [row["method"] for row in found.rows] == ["avg@N"]
+    assert re.search(said, " ".join(found.notes))
+
+
+def test_a_table_has_their_ranks_beside_the_default() -> None:
+    """And what a method would refuse, all right or all wrong, is left out for it."""
+    data = np.concatenate([TENSOR, np.ones((3, 1, 5), np.int8)], axis=1)
+    found = tabled(data, "ranking=copeland,rasch_map,nanson")["ranking_methods"]
+    ours, *rows = found.rows
+    assert ours["method"] == "avg@N" and "tau_b" not in ours
+    assert [row["method"] for row in rows] == ["copeland", "rasch_map", "nanson"]
+    assert "left out for rasch_map: 1 question with" in " ".join(found.notes)
+    plain = [ours[f"{model}_rank"] for model in "abc"]
+    for row in rows:
+        own = TENSOR if row["method"] == "rasch_map" else data
+        ranks, scores = getattr(rank, row["method"])(own, return_scores=True, method="dense")
+        assert [row[f"{model}_rank"] for model in "abc"] == [*ranks]
+        assert [row[f"{model}_score"] for model in "abc"] == pytest.approx([*scores])
+        assert row["tau_b"] == pytest.approx(kendalltau(ranks, plain).statistic)

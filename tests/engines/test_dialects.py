@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,10 @@ from hypothesis import strategies as st
 from bayes_at_n.pipeline.base.errors import Replaced, UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.sampling import SamplingConfig
-from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.engines import dialects
 from bayes_at_n.pipeline.engines.client import Client, Retryable
-from bayes_at_n.pipeline.engines.dialects import DIALECTS, Response, SampleRequest
-from bayes_at_n.pipeline.engines.openai import RepetitionGuard
-from bayes_at_n.pipeline.engines.probe import mean_difference, missing, remarks
+from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
+from bayes_at_n.pipeline.engines.probe import missing
 from bayes_at_n.pipeline.engines.served import Model
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store.runfolder import identity
@@ -26,22 +26,18 @@ CHAT = SampleRequest([{"role": "user", "content": "1+1?"}], 100, 1234, SAMPLING,
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
-def read(dialect: str, data: Any) -> Response:
-    return DIALECTS[dialect].read(json.dumps(data).encode())
+def read(data: Any) -> Response:
+    return dialects.read(json.dumps(data).encode())
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-def test_nothing_that_shapes_a_sample_is_left_open(name: str) -> None:
-    dialect = DIALECTS[name]
-    body = dialect.write("m", ASK if dialect.tokens else CHAT)
-    said = body | body.get("sampling_params", {})
-    fields = {"temperature": 0.6, "top_p": 0.95, "top_k": -1, "min_p": 0.0}
+@pytest.mark.parametrize("ask", [ASK, CHAT])
+def test_nothing_that_shapes_a_sample_is_left_open(ask: SampleRequest) -> None:
+    body = ask.body("m")
+    fields = {"temperature": 0.6, "top_p": 0.95, "top_k": -1, "min_p": 0.0, "seed": 1234}
     fields |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    assert fields.items() <= said.items()
-    assert 100 in (said.get("max_tokens"), said.get("max_new_tokens"))
-    assert 1234 in (said.get("seed"), said.get("sampling_seed"))
-    assert not body.get("stream")
-    assert "seed" not in dialect.write("m", SampleRequest([], 1, None, SAMPLING))
+    assert fields.items() <= body.items()
+    assert body["max_tokens"] == 100 and not body["stream"]
+    assert "seed" not in replace(ask, seed=None).body("m")
 
 
 def test_the_tokens_of_vllm() -> None:
@@ -50,49 +46,18 @@ def test_the_tokens_of_vllm() -> None:
     choice |= {"prompt_token_ids": [5, 6, 7]}
     own = {"7": {"logprob": -4.0}, "1": {"logprob": -9.0}}
     choice["prompt_logprobs"] = [None, {"6": {"logprob": -3.0}}, own]
-    answer = read("completions", {"id": "cmpl-1", "choices": [choice], "usage": USAGE})
+    answer = read({"id": "cmpl-1", "choices": [choice], "usage": USAGE})
     assert (answer.token_ids, answer.logprobs) == ([8, 2], [-0.5, -1.5])
     assert (answer.prompt_token_ids, answer.prompt_logprobs) == ([5, 6, 7], [None, -3.0, -4.0])
-
-
-def test_llama_cpp_says_token_ids_beside_log_probs() -> None:
-    content = [{"id": 8, "token": "a", "logprob": -0.5, "top_logprobs": []}]
-    choice = {"text": "a", "finish_reason": "length", "logprobs": {"content": content}}
-    answer = read("completions", {"choices": [choice]})
-    assert (answer.token_ids, answer.logprobs) == ([8], [-0.5])
-    less = read("completions", {"choices": [choice], "usage": USAGE})  # it counts two
-    assert less.token_ids is None
 
 
 def test_reasoning_and_answer_are_both_kept() -> None:
     for name in ("reasoning", "reasoning_content"):
         message = {"role": "assistant", "content": "so 2", name: "1+1"}
         data = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": USAGE}
-        answer = read("chat", data)
+        answer = read(data)
         assert (answer.reasoning, answer.text, answer.token_ids) == ("1+1", "so 2", None)
         assert (answer.prompt_tokens, answer.completion_tokens) == (3, 2)
-
-
-def test_the_interface_of_sglang() -> None:
-    meta = {"id": "r1", "finish_reason": {"type": "stop", "matched": 2}, "completion_tokens": 2}
-    meta |= {"prompt_tokens": 3, "output_token_logprobs": [[-0.5, 8, None], [-1.5, 2, None]]}
-    meta |= {"input_token_logprobs": [[None, 5, None], [-3.0, 6, None], [-4.0, 7, None]]}
-    meta |= {"output_token_ids_logprobs": [[[-0.7, 9, None], [-9.0, 8, None]]]}
-    answer = read("sglang", {"text": "a", "output_ids": [8, 2], "meta_info": meta})
-    assert answer.finish_reason == "stop"
-    assert (answer.token_ids, answer.logprobs) == ([8, 2], [-0.5, -1.5])
-    assert answer.prompt_logprobs == [None, -3.0, -4.0]
-    assert answer.top_logprobs == {"token_id:9": -0.7, "token_id:8": -9.0}
-
-
-def test_labels_by_token_and_by_text() -> None:
-    tops = [{"token_id:9": -0.1, "token_id:8": -3.0}]
-    logprobs = {"token_logprobs": [-0.1], "tokens": ["A"], "top_logprobs": tops}
-    choice = {"text": "A", "finish_reason": "length", "logprobs": logprobs}
-    assert read("completions", {"choices": [choice]}).top_logprobs == tops[0]
-    top = [{"token": "A", "logprob": -0.1}, {"token": "B", "logprob": -3.0}]
-    choice["logprobs"] = {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": top}]}
-    assert read("completions", {"choices": [choice]}).top_logprobs == {"A": -0.1, "B": -3.0}
 
 
 @pytest.mark.parametrize(
@@ -113,26 +78,24 @@ def test_labels_by_token_and_by_text() -> None:
 )
 def test_what_is_no_answer_is_asked_for_again(data: Any) -> None:
     with pytest.raises(Retryable, match="answer"):
-        read("completions", data)
+        read(data)
 
 
 def test_chat_turns_that_a_server_cuts() -> None:
     model = Model(Client(served().engine), Facts("chat", "m"), {})
 
     def miscounts(count: int) -> str:
-        return model._miscounts(CHAT, Response("x", "stop", prompt_tokens=count), False)
+        return model._miscounts(CHAT, Response("x", "stop", prompt_tokens=count))
 
     assert miscounts(40) == miscounts(39) == miscounts(41) == ""  # a template may hold the date
-    assert miscounts(20) == "to 20 prompt tokens instead of 41"
-    with pytest.raises(Replaced, match="read 41 and 80 tokens"):
+    assert "20" in miscounts(20) and "41" in miscounts(20)
+    with pytest.raises(Replaced):
         miscounts(80)
 
 
 OF_CHOICES = ["choices", "usage", "message", "content", "text", "finish_reason", "reasoning", "id"]
-OF_TOKENS = ["logprobs", "token_logprobs", "top_logprobs", "token_ids", "logprob", "token"]
-OF_PROMPTS = ["prompt_logprobs", "prompt_token_ids", "input_token_logprobs", "meta_info"]
-OF_SGLANG = ["output_ids", "output_token_logprobs", "output_token_ids_logprobs"]
-KEYS = st.sampled_from([*OF_CHOICES, *OF_TOKENS, *OF_PROMPTS, *OF_SGLANG])
+OF_TOKENS = ["logprobs", "token_logprobs", "top_logprobs", "token_ids", "logprob"]
+KEYS = st.sampled_from([*OF_CHOICES, *OF_TOKENS, "prompt_logprobs"])
 LEAVES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3)
 JSON = st.recursive(
     LEAVES,
@@ -143,29 +106,24 @@ JSON = st.recursive(
 
 @given(st.dictionaries(KEYS, JSON, max_size=4))
 def test_any_object_is_an_answer_or_none(data: dict[str, Any]) -> None:
-    for dialect in DIALECTS.values():
-        for sent in (data, {"choices": [data], "meta_info": data, "usage": data}):
-            try:
-                answer = dialect.read(json.dumps(sent).encode())
-            except Retryable:
-                continue
-            assert isinstance(answer.finish_reason, str)
-            for ids in (answer.token_ids, answer.prompt_token_ids):
-                assert ids is None or all(type(i) is int for i in ids)
-            assert answer.logprobs is None or all(map(math.isfinite, answer.logprobs))
+    for sent in (data, {"choices": [data], "usage": data}):
+        try:
+            answer = read(sent)
+        except Retryable:
+            continue
+        assert isinstance(answer.finish_reason, str)
+        for ids in (answer.token_ids, answer.prompt_token_ids):
+            assert ids is None or all(type(i) is int for i in ids)
+        assert answer.logprobs is None or all(map(math.isfinite, answer.logprobs))
 
 
 def test_what_a_run_misses_is_said_and_named() -> None:
     cfg = compose.load(["engine=openai", "engine.url=http://h/v1", "sampling=paper"])
     good: dict[str, Any] = {"logprobs": True, "prompt_logprobs": True, "replay": 0.001}
-    good |= {"seeds": True, "token_ids": True, "not_taken": [], "api": "completions"}
-    assert not missing(good, cfg) and not remarks(good, cfg)
+    assert not missing(good, cfg)
     assert [*missing(good | {"logprobs": False}, cfg)] == ["logprobs"]
     assert [*missing(good | {"replay": 0.2}, cfg)] == ["logprobs"]
     assert [*missing(good | {"prompt_logprobs": False}, cfg)] == ["prompt_logprobs"]
-    [line] = remarks(good | {"seeds": False}, cfg)
-    assert line == "ignores seeds: attempts are samples but cannot be repeated"
-    assert mean_difference([None, -1.0], [math.nan, -1.0]) == 0.0
 
 
 def served(*settings: str) -> Any:
@@ -195,18 +153,3 @@ def test_fields_of_requests_are_part_of_what_a_run_is() -> None:
     assert identity(plain) != identity(more)
     local = [compose.load(["engine=vllm", *of]) for of in ([], ["engine.args.block_size=32"])]
     assert identity(local[0]) == identity(local[1])
-
-
-def test_answers_that_are_all_alike_are_held_and_then_refused() -> None:
-    def answer(question: int, text: str) -> Completion:
-        request = Request(f"q{question % 5}", question, [1], 9, 1)
-        return Completion(request, text, "stop", None, None, 0.0, None, 1.0)
-
-    guard = RepetitionGuard()
-    assert [len(guard.hold(answer(i, f"{i}"))) for i in range(3)] == [1, 1, 1]
-    assert guard.hold(answer(3, "2")) == [] == guard.hold(answer(4, "2"))
-    assert [item.text for item in guard.hold(answer(5, "3"))] == ["2", "2", "3"]
-    with pytest.raises(UserError, match="to everything: 32 attempts in a row, at 5 questions"):
-        for i in range(40):
-            guard.hold(answer(i, "3"))
-            guard.release()

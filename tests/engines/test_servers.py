@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
 from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
-from helpers import ROOT, demo_questions, write_questions
+from helpers import ROOT
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config import compose
@@ -167,9 +167,8 @@ def test_all_attempts_are_the_same(server: Server, forker: Forker, tmp_path: Pat
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("api", ["completions", "generate"])
 def test_penalties_are_the_server_s_as_the_engine_s(
-    api: str, server: Server, forker: Forker, tmp_path: Path
+    server: Server, forker: Forker, tmp_path: Path
 ) -> None:
     """Under all of them a seed gives the same attempt as the engine in this process."""
     asked = [
@@ -179,7 +178,7 @@ def test_penalties_are_the_server_s_as_the_engine_s(
     ]
     asked += ["sampling.repetition_penalty=1.2", "sampling.min_p=0.1", "dataset.limit=3", BATCH]
     asked += ["sampling.repetition_detection={max_pattern_size: 3,min_count: 3}"]
-    command(tmp_path / "there", forker, server.url, *asked, f"engine.api={api}").finish()
+    command(tmp_path / "there", forker, server.url, *asked).finish()
     here = [*asked, "verifier=none", f"sampling.trials={TRIALS}", "stages=[prepare,generate]"]
     Command(tmp_path / "here", forker, *here).finish()
     there, local = rows(tmp_path / "there"), rows(tmp_path / "here")
@@ -190,8 +189,12 @@ def test_penalties_are_the_server_s_as_the_engine_s(
 def test_what_the_probe_found_is_recorded(served: tuple[Path, str], server: Server) -> None:
     found = findings(served[0])
     assert found["served_name"] == server.name and found["software"] == "vllm"
-    assert found["version"] in server.get("/version") and found["context"] == 8192
-    assert found["seeds"] and found["token_ids"] and found["logprobs"] and found["prompt_logprobs"]
+    assert (
+        found["context"] == 8192
+        and found["token_ids"]
+        and found["logprobs"]
+        and found["prompt_logprobs"]
+    )
     assert found["named"] and found["not_taken"] == [] and found["replay"] < 0.05
     assert "warning" not in served[1]
 
@@ -212,7 +215,7 @@ def test_many_faults_lose_nothing_and_double_nothing(
 ) -> None:
     times = -(-faults // len(SEEN))
     plan = spread(SEEN, times, every=1.5)
-    plain.plan = lambda number: plan(number - 20)  # the probe has been before
+    plain.plan = lambda number: plan(number - 16)  # the probe has been before
     run = command(tmp_path / "run", forker, plain.url, before=QUICK)
     if run.wait() == 1:  # an attempt that has met three bad ends is left to the next command
         assert "pending" in run.text()
@@ -239,7 +242,7 @@ def test_what_a_server_will_never_take_stops_the_run_with_its_words(
         plain.reset(at({25 if folder.exists() else 55: code}))
         stopped = command(folder, forker, plain.url)
         assert stopped.wait() == 2, stopped.text()
-        assert f"HTTP {code}: the proxy says {code}" in stopped.text()
+        assert f"the proxy says {code}" in stopped.text()
         assert "Traceback" not in stopped.text()
         kept = stored(folder)
         assert kept.items() <= reference[1].items()
@@ -449,7 +452,7 @@ def test_replicas_of_one_model_are_no_other_model(
         try:
             plain.plan = either
             said = command(tmp_path / "run", forker, plain.url, before=often, trials=80).finish()
-            probes = (plain.posts - 2400 - 49) // 3
+            probes = (plain.posts - 2400 - 45) // 3
             assert probes > 30 and "suspect" not in said, probes
             print(f"{probes} probes of two replicas, no alarm")
             for api, lacks in (("completions", []), ("chat", ["prompt_logprobs"])):
@@ -507,8 +510,8 @@ def test_a_server_s_words_are_shown_and_chat_turns_proposed(
 ) -> None:
     asking = engine(reference[0], plain.url)
     plain.reset(always("500"))
-    with pytest.raises(TryAgain, match="HTTP 500: the proxy says 500"):
-        asking._run(asking.client.send("/v1/completions", {}, lambda *_: None, 100, True, 0.0))
+    with pytest.raises(TryAgain, match=r"HTTP 500: .*the proxy says 500"):
+        asking._run(asking.client.send("/completions", {}, lambda *_: None, 100, True, 0.0))
     asking.close()
     plain.reset(always("422"))
     refused = command(tmp_path / "run", forker, plain.url, "engine.api=completions")
@@ -517,12 +520,10 @@ def test_a_server_s_words_are_shown_and_chat_turns_proposed(
 
 def test_a_server_says_how_long_to_wait(plain: Proxy, reference: tuple[Path, Attempts]) -> None:
     asking = engine(reference[0], plain.url)
-    for fault in ("429 with seconds", "429 with a date"):
-        plain.reset(at({0: fault}))
-        [answer] = filter(None, asking.generate(requests(reference[0], 1)[:1]))
-        assert answer.finish_reason == "stop" and plain.posts == 2
-        if fault == "429 with seconds":  # a date may be less than a second away
-            assert answer.finished - answer.started >= RETRY_S
+    plain.reset(at({0: "429 with seconds"}))
+    [answer] = filter(None, asking.generate(requests(reference[0], 1)[:1]))
+    assert answer.finish_reason == "stop" and plain.posts == 2
+    assert answer.finished - answer.started >= RETRY_S
     asking.close()
 
 
@@ -543,10 +544,6 @@ def test_a_server_that_answers_everything_alike_is_not_believed(
     refused = command(tmp_path / "alike", forker, plain.url)
     assert refused.wait() == 2 and "gives the same answer to 4 different seeds" in refused.text()
     assert not stored(tmp_path / "alike")
-    asking = engine(reference[0], plain.url)  # and if it does so only after the probe
-    with pytest.raises(UserError, match="gives one answer to everything"):
-        list(asking.generate(requests(reference[0], 3)))
-    asking.close()
     plain.plan = always("empty")
     asking = engine(reference[0], plain.url, "engine.patience_s=0")
     with pytest.raises(TryAgain, match="answer that is empty"):
@@ -554,32 +551,16 @@ def test_a_server_that_answers_everything_alike_is_not_believed(
     asking.close()
 
 
-LACKING = [
-    ("no seed", "ignores seeds: attempts are samples but cannot be repeated", "seeds"),
-    ("no token ids", "gives no token ids", "token_ids"),
-]
-
-
-@pytest.mark.parametrize(("fault", "words", "name"), LACKING)
-def test_what_a_server_lacks_is_said_and_recorded(
-    plain: Proxy,
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
-    fault: str,
-    words: str,
-    name: str,
+def test_a_server_without_token_ids_gives_texts(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
-    plain.plan = always(fault)
-    # The hardest: easy ones are answered alike by chance, whatever the seed.
-    hard = f"dataset.path={write_questions(tmp_path / 'hard.jsonl', demo_questions()[-10:])}"
-    said = command(tmp_path / "run", forker, plain.url, hard, trials=1).finish()
-    assert words in said and findings(tmp_path / "run")[name] is False
-    found = rows(tmp_path / "run")
+    plain.plan = always("no token ids")
+    command(tmp_path / "run", forker, plain.url, "dataset.limit=10", trials=1).finish()
+    assert findings(tmp_path / "run")["token_ids"] is False
     texts = {key: row["text"] for key, row in reference[1].items()}
-    same = [row["text"] == texts[row["question_id"], row["trial"]] for row in found]
+    found = rows(tmp_path / "run")
     assert len(found) == 10
-    assert (name == "token_ids" and all(same)) or (name == "seeds" and not all(same))
+    assert all(row["text"] == texts[row["question_id"], row["trial"]] for row in found)
 
 
 def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
@@ -594,18 +575,16 @@ def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
     assert all(row["logprobs"] is None and row["token_ids"] for row in rows(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("api", ["chat", pytest.param("generate", marks=pytest.mark.soak)])
-def test_other_interfaces_give_the_same_texts(
-    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, api: str
+def test_chat_turns_give_the_same_texts(
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
 ) -> None:
-    # After the probe, which of chat turns must have seen the whole prompt.
-    plan, questions = spread(["half a prompt"], times=4, every=4), 2 if api == "chat" else 5
-    plain.plan = lambda number: plan(number - (17 if api == "chat" else 30))
-    more = [f"dataset.limit={questions}", f"engine.api={api}"]
-    more += ["engine.allow_missing=[prompt_logprobs]"] if api == "chat" else []
+    # After the probe, which must have seen the whole prompt.
+    plan = spread(["half a prompt"], times=4, every=4)
+    plain.plan = lambda number: plan(number - 13)
+    more = ["dataset.limit=2", "engine.api=chat", "engine.allow_missing=[prompt_logprobs]"]
     command(tmp_path / "run", forker, plain.url, *more).finish()
     found = stored(tmp_path / "run")
-    assert len(found) == questions * TRIALS and plain.hits["half a prompt"] > 1
+    assert len(found) == 2 * TRIALS and plain.hits["half a prompt"] > 1
     for key, row in found.items():
         assert (row["text"], row["token_ids"]) == (
             reference[1][key]["text"],

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from scipy import stats
 from test_plots import HOSTILE, boxes, texts
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.plots import reversals, trajectory
-from bayes_at_n.pipeline.plots.trajectory import Curve, Priced
+from bayes_at_n.pipeline.plots.trajectory import Curve
 
 pytestmark = pytest.mark.usefixtures("drawn")
 PROTOCOLS = [
@@ -82,32 +81,6 @@ def samples(lines: int) -> Figure:
     return trajectory.stability_by_samples(N, tau, "stability by trials", "95% interval")
 
 
-def costs(lines: int, input_tokens: float = 60) -> Figure:
-    points = {}
-    for i, label in enumerate(PROTOCOLS[:lines]):
-        n = np.array([1] if "greedy" in label else N[4:] if "Pass@16" in label else N)
-        cost = 1.25 * input_tokens + 0.125 * input_tokens * (n - 1) + 10 * 120 * n
-        tau = 0.9 - 0.5 / (1 + np.log2(n)) - 0.03 * i
-        line = Curve(cost * (1 + 0.01 * (i % 2)), tau, tau - 0.08, tau + 0.05)
-        points[label] = Priced(line, n.tolist())
-    return trajectory.cost_stability(points, "cost and stability", interval="95% interval")
-
-
-def a_variance(*_: int) -> Figure:
-    p = np.linspace(0.005, 0.995, 199)
-    found: dict[str, Any] = {"k = 1": np.ones(199)}
-    for k in (2, 4, 8, 16):
-        n = 16
-        s = np.arange(n + 1)
-        q = np.array([1 - np.prod([(n - c - j) / (n - j) for j in range(k)]) for c in s])
-        pmf = stats.binom.pmf(s[:, None], n, p)
-        exact = (pmf * q[:, None] ** 2).sum(0) - (pmf * q[:, None]).sum(0) ** 2
-        found[f"k = {k}"] = np.ma.masked_invalid(
-            k**2 * (1 - p) ** (2 * k - 1) * p / n / np.where(exact > 1e-15, exact, np.nan)
-        )
-    return trajectory.variance(p, found, "delta method, n = 16")
-
-
 def ranks_of(models: int, seed: int) -> Any:
     return 1 + np.random.default_rng(seed).permutation(models)
 
@@ -149,10 +122,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "sides-4": lambda: four(4, 40),
     "samples-2": lambda: samples(2),
     "samples-10": lambda: samples(10),
-    "costs-4": lambda: costs(4),
-    "costs-10": lambda: costs(10),
-    "costs-long-prompts": lambda: costs(6, 20_000),
-    "variance": a_variance,
     "ranks-2": lambda: a_scatter(2),
     "ranks-6": lambda: a_scatter(6),
     "ranks-12": lambda: a_scatter(12),
@@ -164,8 +133,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 # The narrowest of each kind; the others are for `make soak`.
-TIGHT = {"curves-1x10", "curves-3x4-two-points", "curves-14x4", "sides-4", "samples-10", "variance"}
-TIGHT |= {"costs-long-prompts", "ranks-12x3", "ranks-40", "trend-1"}
+TIGHT = {"curves-1x10", "curves-3x4-two-points", "curves-14x4", "sides-4", "samples-10"}
+TIGHT |= {"ranks-12x3", "ranks-40", "trend-1"}
 
 
 @pytest.mark.parametrize(
@@ -226,40 +195,13 @@ def test_sides_share_their_scores_and_show_who_is_ahead() -> None:
     assert len(trajectory.side_by_side(sides).axes) == 2
 
 
-def test_costs_and_trials_have_their_places() -> None:
-    points = {
-        "a": Priced(Curve([10.0, 20.0], [0.1, 0.3], [0.0, 0.2], [0.2, 0.4]), [1, 2]),
-        "b": Priced(Curve([12.0], [0.5]), [1]),
-    }
-    axes = trajectory.cost_stability(points).axes[0]
-    # Costs are measured: nothing is moved to the side.
-    assert [line.get_xdata().tolist() for line in axes.lines[:2]] == [[10, 20], [12]]
-    np.testing.assert_allclose(axes.lines[1].get_ydata(), [0.5])
-    spans = axes.collections[0].get_segments()
-    assert [span[:, 1].tolist() for span in spans] == [[0.0, 0.2], [0.2, 0.4]]
-    top = axes.child_axes[0]
-    assert [text.get_text() for text in top.get_xticklabels()] == ["1", "2"]
-    np.testing.assert_allclose(top.get_xticks(), [11, 20])
+def test_trials_have_their_places() -> None:
     tau = trajectory.stability_by_samples([1, 4], {"a": Curve([1, 4], [0.2, 0.8])}).axes[0]
     assert [text.get_text() for text in tau.get_xticklabels()] == ["1", "4"]
     np.testing.assert_allclose(tau.lines[0].get_ydata(), [0.2, 0.8])
     same = {name: Curve([1, 4], [0.2, 0.8]) for name in "ab"}
     one, other = trajectory.stability_by_samples([1, 4], same).axes[0].lines
     assert 1 < other.get_xdata()[0] / one.get_xdata()[0] < 1.05
-
-
-def test_variance_ratios_are_drawn_as_given() -> None:
-    ratio = np.ma.array([1.0, 1.5, 0.2], mask=[0, 0, 1])
-    posterior = {"k = 2": [4.0, 1.1, np.nan]}
-    figure = trajectory.variance([0.1, 0.5, 1.0], {"k = 2": ratio}, expected=posterior)
-    axes = figure.axes[0]
-    np.testing.assert_array_equal(axes.lines[1].get_ydata(), [1.0, 1.5, np.nan])
-    np.testing.assert_array_equal(axes.lines[2].get_ydata(), [4.0, 1.1, np.nan])
-    assert [line.get_linestyle() for line in axes.lines[1:]] == ["-", "--"]
-    assert axes.lines[1].get_color() == axes.lines[2].get_color()
-    assert "posterior, expected" in texts(figure) and "delta method" in texts(figure)
-    assert axes.get_yscale() == "log" and "within 10%" in axes.get_xlabel()
-    assert "posterior" not in texts(trajectory.variance([0.1], {"k = 2": [1.0]}))
 
 
 def test_ranks_keep_their_places_and_ties_are_rings() -> None:
@@ -287,7 +229,7 @@ def test_trend_draws_rates_intervals_and_cost() -> None:
     assert len(reversals.trend(Curve([1], [0.5], [0.4], [0.7])).axes) == 1
 
 
-@pytest.mark.parametrize("name", ["curves-2x4", "sides-4", "costs-4", "ranks-6", "trend-5"])
+@pytest.mark.parametrize("name", ["curves-2x4", "sides-4", "ranks-6", "trend-5"])
 def test_figures_are_sound_svgs(name: str) -> None:
     drawn = ET.fromstring(style.svg(FIGURES[name]()))
     assert drawn.tag.endswith("svg")

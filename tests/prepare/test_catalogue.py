@@ -73,7 +73,7 @@ def test_the_gold_of_every_sample_is_correct_in_a_box() -> None:
 
 def test_most_of_the_catalogue_is_confirmed(capsys: Capsys) -> None:
     """And the count is printed, so that CI shows it."""
-    for table, kind in zip(catalogue.tables(), (DatasetConfig, ModelConfig), strict=True):
+    for table, kind in zip(catalogue.tables(), (DatasetConfig, ModelConfig), strict=False):
         confirmed = [row for row in table.rows if row["confirmed"]]
         with capsys.disabled():
             print(f"\n{table.title}: {len(confirmed)} of {len(table.rows)} confirmed")

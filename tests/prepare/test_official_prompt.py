@@ -127,7 +127,7 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"body": b"PROMPT = 'another {response}'"}, "not verifier.official.sha256="),
+        ({"body": b"PROMPT = 'another {response}'"}, "SHA-256"),
         ({"status": 404}, "HTTP status 404"),
         ({"status": 302, "headers": {"Location": "/elsewhere"}}, "HTTP status 302"),
         ({"body": b"x" * 65536, "repeat": 10**6}, "over 262144 bytes"),
@@ -147,15 +147,6 @@ def test_what_a_server_may_send(
     message = str(caught.value)
     assert named in message and FILE in message and "\n" not in message
     assert not cache.exists() and "/elsewhere" not in server.requests
-
-
-def test_slow_and_no_servers(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(official_prompt, "_MAX_SECONDS", -1)
-    with pytest.raises(UserError, match="or takes over -1 s"):
-        official_prompt.fetch(PROMPT)
-    monkeypatch.setattr(official_prompt, "SOURCE", "http://127.0.0.1:1")
-    with pytest.raises(UserError, match=r"could not be loaded: .*refused.*the network$"):
-        official_prompt.fetch(PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -191,11 +182,6 @@ def test_the_judges_that_are_shipped() -> None:
     assert len({judge.official.sha256 for judge in judges}) == len(judges)
     assert {judge.prompt for judge in judges} == {"official"}
     assert [judge.official.fallback for judge in judges] == ["compass", None, None, None]
-
-
-def test_labels_are_different_texts() -> None:
-    with pytest.raises(UserError, match=r"verifier\.labels.*different"):
-        compose.load(["verifier.labels={invalid: B}"])
 
 
 @pytest.fixture
@@ -238,9 +224,7 @@ def test_official_prompt(
     sums.write_text('{"id": 1, "problem": "1+1?", "answer": "2"}\n')
     here = [f"model.id={run.cfg.verifier.id}", f"dataset.path={sums}"]
     assert main(["prefetch", str(run.path), *here]) == 0
-    out, verifier = "".join(capsys.readouterr().out.split()), run.cfg.verifier.id
-    assert f"verifier{verifier}:{verifier}" in out
-    assert f"{FILE}:PROMPT:{cache / PROMPT.sha256}" in out and len(server.requests) == 1
+    assert str(cache / PROMPT.sha256) in capsys.readouterr().out and len(server.requests) == 1
 
     stage.verify(judging)
     assert made()["prompt"] == f"{FILE}:PROMPT"

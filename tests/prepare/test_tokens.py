@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import CHATML, Capsys, Setup
+from helpers import CHATML, Setup
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers import models as kinds
 from tokenizers import normalizers as norms
@@ -65,22 +65,6 @@ def test_a_tokenizers_own_work_is_no_difference(tmp_path: Path, kind: str) -> No
     tokenizer = models.tokenizer(ModelConfig(name="m", id=str(saved(tmp_path, kind))))
     for text in [*TEXTS, *("<s>" + text for text in TEXTS)]:
         assert difference(tokenizer, *plain(tokenizer, text)) == (False, "")
-
-
-def test_a_small_difference_is_a_warning_of_the_first(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "_warned", set())
-    cfg, text = ModelConfig(name="m", id=str(saved(tmp_path, "unknown"))), "all integers " * 20
-    tokenizer = models.tokenizer(cfg)
-    for name in ("q1", "q2"):
-        models.check_tokens(cfg, tokenizer, name, *plain(tokenizer, text + "\u2603"))
-    printed = capsys.readouterr().err
-    assert (
-        "encodes q1 to tokens that say" in printed
-        and "integers \u2603" in printed
-        and "q2" not in printed
-    )
 
 
 def test_a_tokenizer_of_another_class_is_refused_and_the_cure_works(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 What models wrote is hostile here: it must be shown, and run nothing.
 """
 
+import json
 import os
 import re
 import shutil
@@ -15,9 +16,9 @@ import pytest
 from helpers import make_run
 from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
 
-from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.report import build, single
+from bayes_at_n.pipeline.report import build, label, single
+from bayes_at_n.pipeline.store import labels
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -190,26 +191,6 @@ def test_long_reasoning_is_folded_and_drawn_when_seen(browser: Any, copied: Path
 
 
 @pytest.mark.browser
-def test_filters(page: Any) -> None:
-    go(page, "set", "evil", "q2", 0)
-
-    def found(number: int) -> None:
-        expect(page.locator("#list-count")).to_have_text(f"{number} of {2 * everything} attempts")
-
-    everything = sum(map(len, MARKS.values()))
-    expect(page.locator("#list-count")).to_have_text("6 of 12 attempts")
-    page.select_option("#by-question", "-1")
-    found(everything)
-    page.select_option("#by-agreement", "verifier")  # the verifier said A of all of them
-    found(everything - sum(line.count("1") + line.count("+") for line in MARKS.values()))
-    page.select_option("#by-agreement", "")
-    page.select_option("#by-end", "1")
-    found(1)
-    page.click("#filters button[type=reset]")
-    page.wait_for_selector(f"#list li:nth-child({2 * everything})")
-
-
-@pytest.mark.browser
 def test_filters_live_in_the_address_over_all_models(page: Any, index_html: Path) -> None:
     go(page, "set", "evil", "q2", 0)
     page.click("#filters button[type=reset]")
@@ -248,7 +229,12 @@ def test_filters_live_in_the_address_over_all_models(page: Any, index_html: Path
     expect(count).to_have_text("0 of 36 attempts")
     expect(page.locator("#attempt")).to_contain_text("No attempt matches these filters")
     expect(page.locator("#attempt [aria-label=Response]")).to_have_count(0)  # nothing stale
+    page.fill("#by-text", "")
     page.select_option("#by-outcome", "")
+    page.select_option("#by-end", "1")
+    expect(count).to_have_text("2 of 36 attempts")
+    page.select_option("#by-end", "")
+    page.fill("#by-text", "onerror")
     page.select_option("#by-in", "responses")
     expect(count).to_have_text("4 of 36 attempts")  # two of q<b>1, two of q2: in texts alone
     page.go_back()
@@ -266,44 +252,15 @@ def test_a_question_shows_who_answered_what_and_leads_to_attempts_and_back(page:
     lines = page.locator(".answers tbody tr")
     shown = [[*map(str.strip, line.split("\t"))] for line in lines.all_inner_texts()]
     assert ["✓ 2", "8", "4", "4"] in shown and len(shown) == 3
-    cells = page.locator(".strips tr").first.locator("td a")
-    expect(cells).to_have_count(6)
-    expect(cells.nth(2)).to_have_attribute("title", "trial 2: correct, 2")
     lines.first.locator("a").nth(2).click()  # those of the second model
     expect(page.locator("#list-count")).to_have_text("4 of 12 attempts")
-    expect(page.locator(".strips .pale")).to_have_count(8)
     expect(lines.first).to_have_attribute("aria-current", "true")
-    page.locator(".strips a[tabindex='0']").focus()
-    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
-        page.keyboard.press(key)
+    page.locator("#list a").first.click()
     page.wait_for_selector("#attempt h3:has-text('plain · q/3 · trial 2')")
     page.go_back()
     expect(page).to_have_title("q/3, all answers")
     page.keyboard.press("p")
     expect(page).to_have_title("q2, all answers")
-
-
-@pytest.mark.browser
-def test_many_trials_share_cells_and_lists_begin_near_one(browser: Any, tmp_path: Path) -> None:
-    make_run(tmp_path / "runs" / "set" / "one", {"q": "10-" * 150}, "dataset.name=set")
-    cfg = analysis.load([f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'out'}"])
-    out = build.write(cohorts_of.load(cfg), cfg)
-    page = browser.new_page()
-    page.goto(f"{out.as_uri()}#set//q")
-    cells = page.locator(".strips td a")
-    expect(cells).to_have_count(150)
-    title = "trials 447 to 449: 1 correct, 1 wrong, 1 without a valid answer"
-    expect(cells.last).to_have_attribute("title", title)
-    go(page, "set", "one", "q", 349)
-    rows = page.locator("#list a")
-    expect(rows).to_have_count(200)
-    expect(rows.first).to_contain_text("trial 249")
-    page.click("#earlier")
-    expect(rows).to_have_count(400)
-    page.click("#earlier")
-    expect(rows.first).to_contain_text("trial 0")
-    expect(page.locator("#earlier")).to_be_hidden()
-    page.close()
 
 
 @pytest.mark.browser
@@ -358,62 +315,15 @@ def test_themes_and_narrow_screens(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_paper_keeps_what_is_said_of_the_scores(page: Any) -> None:
-    page.click(".tabs bdi:text-is('set')")
-    page.emulate_media(media="print")
-    expect(page.locator("#panel-1 .first .notes li").last).to_be_visible()
-    expect(page.locator("#made-1")).to_be_hidden()  # as it is folded
-
-
-@pytest.mark.browser
 def test_a_printed_report_has_at_most_six_pages(browser: Any, index_html: Path) -> None:
     page = browser.new_page()
     page.goto(f"{index_html.as_uri()}#set")
     page.wait_for_selector("#panel-1 .map td a")
+    page.emulate_media(media="print")
+    expect(page.locator("#panel-1 .first .notes li").last).to_be_visible()
+    expect(page.locator("#made-1")).to_be_hidden()  # as it is folded
     pages = re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))
     assert 1 <= len(pages) <= 6
-    page.close()
-
-
-@pytest.fixture(scope="module")
-def torn_html(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three models, one without signals, one that left a question out; a name that turns round."""
-    root = tmp_path_factory.mktemp("torn")
-    shutil.copytree(runs / "set", root / "runs" / "turn\u202eset")
-    folder = root / "runs" / "turn\u202eset"
-    shutil.copytree(folder / "plain", folder / "torn")
-    shutil.rmtree(folder / "torn" / "signals")
-    build.report(analysis.load([f"runs={root / 'runs'}", f"out={root / 'out'}"]))
-    return root / "out" / "index.html"
-
-
-@pytest.mark.browser
-def test_a_run_without_signals_costs_others_no_categories(browser: Any, torn_html: Path) -> None:
-    page = browser.new_page()
-    page.goto(torn_html.as_uri())
-    notices = page.locator("#panel-0 .notice")
-    expect(notices).to_contain_text("no categories of torn")
-    expect(notices).to_contain_text("pipeline categorize")
-    expect(notices).not_to_contain_text("made again")
-    rubrics = page.locator("#panel-0 .block:has(summary:text-is('Rubrics')) tbody th")
-    expect(rubrics).to_have_count(2)
-    assert sorted(rubrics.all_text_contents()) == ["evil", "plain"]
-    found = columns(next(torn_html.parent.glob("attempts/*/0-q0.js")))
-    models, assigned = np.array(found["m"]), np.array(found["categories"])
-    codes = [assigned[models == m] for m in range(3)]
-    assert codes[0].max() > 0 and codes[1].max() > 0 and set(codes[2].flat) == {-1}
-    page.close()
-
-
-@pytest.mark.browser
-def test_a_name_cannot_turn_the_text_round(browser: Any, torn_html: Path) -> None:
-    page = browser.new_page()
-    page.goto(torn_html.as_uri())
-    expect(page.locator("h1 bdi")).to_have_text("turn⟨U+202E⟩set")
-    page.locator(".map td a").first.click()
-    page.wait_for_selector("#attempt h3 bdi")
-    assert "\u202e" not in page.locator("body").inner_text()
-    assert "\u202e" not in page.title()
     page.close()
 
 
@@ -452,7 +362,7 @@ def test_the_focus_follows_what_is_opened(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_tokens_and_strip_are_read_by_keys(page: Any) -> None:
+def test_tokens_are_read_by_keys(page: Any) -> None:
     go(page, "set", "evil", "q<b>1", 0)
     page.keyboard.press("t")
     said = page.locator("[aria-label=Response] .legend [role=status]")
@@ -471,14 +381,6 @@ def test_tokens_and_strip_are_read_by_keys(page: Any) -> None:
     last = len(HOSTILE[0]) - 1
     expect(said).to_contain_text(f"token {last}: ")
     expect(group.locator("[tabindex='0']")).to_have_count(1)
-    strip = page.locator("[aria-label=Response] .strip")
-    strip.focus()
-    page.keyboard.press("End")
-    page.keyboard.press("ArrowLeft")
-    expect(strip).to_have_attribute("aria-valuetext", re.compile(f"^token {last}: "))
-    page.keyboard.press("Home")
-    page.keyboard.press("Enter")
-    expect(group.locator("[data-i='0']")).to_be_focused()
     go(page, "set", "evil", "q2", 4)
     group.locator("[tabindex='0']").focus()
     page.keyboard.press("ArrowDown")  # -.02 a token: 2 bits at the 70th
@@ -580,32 +482,10 @@ def test_a_late_fault_does_not_replace_a_newer_attempt(browser: Any, copied: Pat
 
 
 @pytest.mark.browser
-def test_a_filter_that_comes_before_an_attempt_is_drawn_does_not_stop_it(page: Any) -> None:
-    go(page, "set", "evil", "q2", 0)
-    page.evaluate(
-        """async () => {
-          const [{ head }, held] = [document, []];
-          head.append = (script) => held.push(script);
-          for (const address of ["set/plain/q2/1", "set/plain/q2/1?models=all"]) {
-            location.hash = address;
-            await new Promise((go) => addEventListener("hashchange", go, { once: true }));
-            await new Promise((go) => setTimeout(go));
-          }
-          delete head.append;
-          head.append(...held);
-        }"""
-    )
-    page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 1')")
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_cell_of_the_map_can_be_read(page: Any, scheme: str) -> None:
-    page.emulate_media(color_scheme=scheme)
+def test_every_cell_of_the_map_can_be_read(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     page.wait_for_selector("#panel-1 .map td a")
-    colours = page.evaluate(
-        """() => {
+    shown = """() => {
           const cell = document.querySelector("#panel-1 .map td a");
           const pen = document.createElement("canvas").getContext("2d",
             { willReadFrequently: true });
@@ -617,39 +497,13 @@ def test_every_cell_of_the_map_can_be_read(page: Any, scheme: str) -> None:
             return [rgb(style.color), rgb(style.backgroundColor)];
           });
         }"""
-    )
-    part = np.array(colours) / 255
-    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
-    bright = linear @ [0.2126, 0.7152, 0.0722]  # relative luminance, WCAG 2.2
-    contrast = (bright.max(axis=1) + 0.05) / (bright.min(axis=1) + 0.05)
-    assert len(np.unique(bright[:, 1])) > 50 and contrast.min() >= 4.5
-
-
-@pytest.mark.browser
-def test_twelve_rubrics_fit(page: Any) -> None:
-    page.set_viewport_size({"width": 1400, "height": 800})
-    page.click(".tabs bdi:text-is('set')")
-    page.click("#panel-1 .contents a:text-is('Tables')")
-    block = page.locator("#panel-1 .block:has(summary:text-is('Rubrics'))")
-    block.locator("summary").click()
-    # The fixture's runs have ten columns in common: three more of the widest make all rubrics.
-    expect(block.locator("thead th")).to_have_count(10)
-    block.locator("tr").evaluate_all(
-        "rows => rows.forEach((row) => row.append("
-        "...[1, 2, 3].map((at) => row.cells[at].cloneNode(true))))"
-    )
-    assert block.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth + 1")
-
-
-@pytest.mark.browser
-def test_a_long_question_leaves_the_trial_in_sight(page: Any) -> None:
-    go(page, "set", "evil", "q2", 0)
-    page.click("#filters button[type=reset]")
-    item = page.locator("#list a").first
-    item.locator(".of bdi").last.evaluate("name => { name.textContent = 'q'.repeat(300); }")
-    trial = item.locator(".of > span").last
-    assert trial.evaluate("one => one.scrollWidth <= one.clientWidth && one.clientWidth > 5")
-    assert item.evaluate("one => one.scrollWidth <= one.clientWidth + 1")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        part = np.array(page.evaluate(shown)) / 255
+        linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+        bright = linear @ [0.2126, 0.7152, 0.0722]  # relative luminance, WCAG 2.2
+        contrast = (bright.max(axis=1) + 0.05) / (bright.min(axis=1) + 0.05)
+        assert len(np.unique(bright[:, 1])) > 50 and contrast.min() >= 4.5
 
 
 @pytest.mark.browser
@@ -688,9 +542,8 @@ def test_the_map_has_the_hardest_question_first_and_tells_what_it_asks(page: Any
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [390, 1400])
-def test_no_figure_is_cut(page: Any, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
+def test_no_figure_is_cut(page: Any) -> None:
+    page.set_viewport_size({"width": (width := 390), "height": 844})
     page.click(".tabs bdi:text-is('set')")
     page.wait_for_selector("#panel-1 .map td a")
     for part in ("#panel-1 .lead", "#panel-1 h4", "#panel-1 .hint"):  # names may be long
@@ -706,7 +559,7 @@ def test_no_figure_is_cut(page: Any, width: int) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("fits", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
     browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
@@ -741,3 +594,29 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
         expect(page.locator("[aria-label=Response]")).to_contain_text("window.owned")
     assert asked == [index.as_uri()] and page.evaluate("window.owned") is None
     page.close()
+
+
+def test_attempts_are_labeled_with_keys_and_downloaded(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "secret-name", {"<b>q": "1" * len(HOSTILE)}, texts={"<b>q": HOSTILE})
+    label.label([str(run.path)])
+    context = browser.new_context(accept_downloads=True)
+    page, wrong = context.new_page(), list[str]()
+    page.on("console", lambda m: wrong.append(m.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto((run.path / "labels" / "label.html").as_uri())
+    assert "secret-name" not in page.inner_text("body") and "Gold answer" in page.inner_text("main")
+    for key in "ynuk":
+        page.keyboard.press(key)
+    page.reload()  # they are kept
+    assert ", 3 labeled" in page.inner_text("h3 >> nth=0")
+    page.fill("#name", "ana/..")
+    with page.expect_download() as download:
+        page.click("text=Download")
+    assert download.value.suggested_filename == "ana___.jsonl"
+    path = tmp_path / "ana.jsonl"
+    download.value.save_as(path)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["correct"] for row in rows] == [True, False, None]
+    assert page.evaluate("window.owned") is None and not wrong
+    assert len(labels.rows(path, run)) == 3
+    context.close()

@@ -88,7 +88,6 @@ JUDGED: list[tuple[Metric, Callable[[list[int], int], Any]]] = [
     (of("naive-pass@2"), lambda cs, n: sum(1 - (1 - Fraction(c, n)) ** 2 for c in cs) / len(cs)),
     (of("g-pass@4:0.5"), one(lambda j: Fraction(j >= 2), 4)),
     (of("mg-pass@3"), upper(3)),
-    (of("mg-pass-integral@3"), one(lambda j: max(Fraction(2 * j, 3) - 1, Fraction(0)), 3)),
     (of("maj@3"), one(lambda j: Fraction(j >= 2), 3)),
     (of("auc@3"), one(lambda j: auc(3, j), 3)),
     (of("spectrum@3:0.1:0.3:0.2"), spectrum(TENTHS)),
@@ -98,7 +97,6 @@ JUDGED: list[tuple[Metric, Callable[[list[int], int], Any]]] = [
     (of("geo-spectrum@2"), blend(some(2), upper(2), 0.5, 0.5)),
 ]
 ALL = [metric for metric, _ in JUDGED]
-LABELS = [metric.title() for metric in ALL]
 
 
 def ranks_of(scores: list[Any]) -> list[int]:
@@ -176,7 +174,7 @@ TINY = [
 
 
 @pytest.mark.parametrize("resample", ["columns", "rows"])
-@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.soak), *range(1, len(TINY))])
+@pytest.mark.parametrize("which", [1, *(pytest.param(i, marks=pytest.mark.soak) for i in (0, 2))])
 def test_every_replicate_as_the_slow_reference(which: int, resample: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bootstrap, "LARGEST_CHUNK", 7)
     stack, replicates = TINY[which], 24
@@ -223,54 +221,6 @@ def assert_taus(
         if len(known) > 1:
             error = np.std(known, ddof=1) / math.sqrt(len(known))
             assert curve.stderr[n] == pytest.approx(error, abs=1e-12)
-
-
-@pytest.mark.parametrize(("metric", "score"), JUDGED, ids=LABELS)
-def test_tables_by_enumeration(metric: Metric, score: Callable[..., Any]) -> None:
-    n = 6
-    tables = metric.tables(n)
-    powers = metric.powers
-    for c in range(n + 1):
-        found = math.prod(
-            float(table[c]) ** power for table, power in zip(tables, powers, strict=True)
-        )
-        assert found == pytest.approx(float(score([c], n)), abs=1e-15)
-        if powers == (1.0,) and not metric.title().startswith("Geom"):
-            assert tables[0][c] == score([c], n)  # as fractions
-
-
-def test_tables_as_the_authors_library() -> None:
-    scorio = pytest.importorskip("scorio.eval")
-    weights = [0.1, 0.2, 0.3, 0.05]
-    pairs: list[tuple[Metric, Callable[[Any], float]]] = [
-        (of("bayes"), lambda R: scorio.bayes(R)[0]),
-        (of("pass@8"), lambda R: scorio.pass_at_k(R, 8)),
-        (of("pass^4"), lambda R: scorio.pass_hat_k(R, 4)),
-        (of("g-pass@8:0.5"), lambda R: scorio.g_pass_at_k_tau(R, 8, 0.5)),
-        (of("g-pass@3:0.0"), lambda R: scorio.g_pass_at_k_tau(R, 3, 0.0)),
-        (of("mg-pass@5"), lambda R: scorio.mg_pass_at_k(R, 5)),
-        (of("maj@4"), lambda R: scorio.maj_at_k(R, 4)),
-        (of("auc@1"), lambda R: scorio.auc_at_k(R, 1)),
-        (of("auc@8"), lambda R: scorio.auc_at_k(R, 8)),
-        (of("geom@3"), lambda R: scorio.geom_at_k(R, 3)),
-        (of("geom@2:0.2:1.1"), lambda R: scorio.geom_at_k(R, 2, 0.2, 1.1)),
-        (of("geom-ds@3"), lambda R: scorio.geom_ds_at_k(R, 3)),
-        (of("geo-spectrum@4:0.3"), lambda R: scorio.geo_spectrum_at_k(R, 4, 0.3)),
-        (of("geo-spectrum@4:1.0"), lambda R: scorio.geo_spectrum_at_k(R, 4, 1.0)),
-        (of("geo-spectrum@6"), lambda R: scorio.geo_spectrum_star_at_k(R, 6)),
-        (
-            of(":".join(["spectrum@4", *map(str, weights)])),
-            lambda R: scorio.threshold_spectrum_at_k(R, 4, weights),
-        ),
-    ]
-    rng = np.random.default_rng(11)
-    for metric, theirs in pairs:
-        for trials in (max(1, metric.k), 9, 30, 80):
-            R = (rng.random((20, max(trials, max(1, metric.k)))) < rng.random((20, 1))).astype(int)
-            tables = metric.tables(R.shape[1])
-            means = [np.mean([float(table[c]) for c in R.sum(axis=1)]) for table in tables]
-            found = math.prod(m**a for m, a in zip(means, metric.powers, strict=True))
-            assert found == pytest.approx(theirs(R), abs=1e-12), metric.title()
 
 
 @pytest.mark.parametrize("resample", ["columns", "rows"])
@@ -340,19 +290,6 @@ def test_replicates_are_the_same_for_some_of_the_models() -> None:
     assert ((full[:, 0] < full[:, 1]) == (pair[:, 0] < pair[:, 1])).all()
 
 
-def test_shares_and_means() -> None:
-    stack = random_stack((5, 8, 16), seed=4, low=0.55)
-    [found] = convergence.convergence_at(stack, [of("pass@2")], 3000)
-    assert 0 < found.failed < 3000 == found.replicates
-    assert found.share_failed == found.failed / 3000
-    assert found.pmf.sum() == pytest.approx(1 - found.share_failed)
-    assert found.cdf[-1] == pytest.approx(1 - found.share_failed)
-    assert (np.diff(found.cdf, prepend=0.0) == pytest.approx(found.pmf)) and found.pmf[0] == 0
-    n = np.arange(1, 17)
-    assert found.mean == pytest.approx((found.pmf @ n) / found.pmf.sum())
-    assert found.largest == n[found.counts > 0].max()
-
-
 def test_exact_ties_of_different_counts_are_ties() -> None:
     """3 + 0 + 0 pairs of wrong trials are as many as 1 + 1 + 1: the same Pass@2 at n = 7."""
     wrong = np.array([[3, 1, 0], [2, 2, 2]])
@@ -369,15 +306,6 @@ def test_models_that_tie_in_gold_must_tie() -> None:
     assert {r.counts[max(1, e.k) - 1] for r, e in zip(found, ALL, strict=True)} == {200}
     for curve in convergence.tau_curve(stack, ALL, 50):
         assert np.ma.getmaskarray(curve.tau).all() and curve.undefined[-1] == 50
-
-
-def test_a_metric_that_ties_all_models_never_converges() -> None:
-    stack = random_stack((3, 4, 8), seed=0)
-    [found] = convergence.convergence_at(stack, [of("mg-pass@1")], 300)
-    assert (found.failed, found.mean, found.largest) == (300, None, None)
-    assert (found.worst, found.first_failed) == (0, 0)
-    path = convergence.rank_trajectory(stack, of("mg-pass@1"), 0)
-    assert (path == 1).all()
 
 
 @pytest.mark.soak
@@ -437,54 +365,23 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
     ("change", "message"),
     [
         ({"stack": [[[0, 1], [1, 2]]] * 2}, "outcomes 1"),
-        ({"stack": [[0, 1], [1, 1]]}, "shape \\(2, 2\\)"),
         ({"stack": [[[0, 1], [1, 1]]]}, "1 models to rank"),
         ({"stack": np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1)}, "masked trials"),
         ({"stack": Counts([[[1, 2]]] * 2)}, "stack is Counts"),
-        ({"stack": np.full((2, 1, 2), np.nan)}, "nan"),
-        ({"metrics": []}, "metrics is empty"),
         ({"metrics": ["bayes"]}, "scoring.metrics.table"),
         ({"metrics": [of("pass@4")]}, "Pass@4 needs 4 trials, but the stack has 3"),
         ({"replicates": 0}, "replicates is 0"),
-        ({"replicates": 1.5}, "replicates is 1.5"),
         ({"resample": "both"}, "resample is 'both'"),
-        ({"seed": -1}, "seed is -1"),
-        ({"threads": 0}, "threads is 0"),
     ],
 )
-@pytest.mark.parametrize("function", [convergence.convergence_at, convergence.tau_curve])
-def test_bad_input_is_named(function: Any, change: dict[str, Any], message: str) -> None:
+def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {
         "stack": random_stack((2, 2, 3), seed=0),
         "metrics": [of("bayes")],
         "replicates": 10,
     }
     with pytest.raises(ValueError, match=message):
-        function(**(arguments | change))
-
-
-def test_bad_input_of_the_others_is_named() -> None:
-    stack, judged = random_stack((2, 2, 3), seed=0), [of("bayes")]
-    independent = convergence.tau_curve_independent
-    with pytest.raises(ValueError, match="stacks is empty"):
-        independent([], [1.0, 2.0], judged)
-    with pytest.raises(ValueError, match="one has shape \\(2, 1, 3\\)"):
-        independent([stack, stack[:, :1]], [1.0, 2.0], judged)
-    with pytest.raises(ValueError, match="truth has shape \\(3,\\)"):
-        independent([stack], [1.0, 2.0, 3.0], judged)
-    with pytest.raises(ValueError, match="truth holds nan"):
-        independent([stack], [1.0, math.nan], judged)
-    with pytest.raises(ValueError, match="replicate is -1"):
-        convergence.rank_trajectory(stack, judged[0], -1)
-    for name in ("pass@0", "g-pass@2:1.5", "geo-spectrum@2:-0.1", "spectrum@2:0.5"):
-        with pytest.raises(ValueError, match=name):
-            of(name)
-    for weights in ("0.5:-0.1", "0.6:0.6"):
-        with pytest.raises(ValueError, match="weights"):
-            of(f"spectrum@2:{weights}")
-    for powers in ("-1:1", "0:0"):
-        with pytest.raises(ValueError, match="power"):
-            of(f"geom@2:{powers}")
+        convergence.convergence_at(**(arguments | change))
 
 
 def test_scoring_alone_does_not_load_numba() -> None:

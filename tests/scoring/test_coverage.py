@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from scipy import stats
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring import Counts
-from benchmarks.coverage import METHODS, coverage, pool_mean, rates
+from benchmarks.coverage import coverage
 
 
 def test_bayes_fails_on_easy_questions_and_avg_does_not() -> None:
@@ -90,14 +88,6 @@ def test_weights_and_unequal_numbers_of_trials_have_a_prior_too() -> None:
     assert scoring.empirical_bayes_ci(hard).high < scoring.avg(hard)[0]
 
 
-@pytest.mark.soak
-def test_bayes_holds_where_questions_are_spread_evenly() -> None:
-    p = rates((1, 1), 30, replicates=4000, seed=1)
-    found = coverage(["bayes", "empirical_bayes"], p, 16, replicates=4000)
-    assert found["bayes"].coverage == pytest.approx(0.95, abs=0.012)
-    assert found["empirical_bayes"].coverage == pytest.approx(0.95, abs=0.012)
-
-
 @pytest.mark.parametrize(
     "truth", [0.5, 0.995, 0.03, *(pytest.param(p, marks=pytest.mark.soak) for p in (0.9, 0.97))]
 )
@@ -110,24 +100,6 @@ def test_empirical_bayes_is_near_nominal_where_questions_are_alike(
     ).values()
     # 0.88 where 2.4 wrong answers are expected and 9% of the replicates have none.
     assert (0.87 if truth == 0.995 else 0.9) <= found.coverage <= 1
-
-
-def test_one_question_agrees_with_the_exact_sum_over_outcomes() -> None:
-    from bayes_at_n.scoring.metrics.bayes import avg_ci
-
-    p, trials = 0.7, 12
-    inside = width = 0.0
-    for right in range(trials + 1):
-        _, _, lo, hi = avg_ci([[1] * right + [0] * (trials - right)], bounds=(0.0, 1.0))
-        chance = stats.binom.pmf(right, trials, p)
-        inside += chance * (lo <= p <= hi)
-        width += chance * (hi - lo)
-    [found] = coverage(["avg"], [p], trials, replicates=20_000, seed=3).values()
-    assert found.coverage == pytest.approx(inside, abs=4 * found.coverage_se)
-    assert found.width == pytest.approx(width, abs=4 * found.width_se)
-    assert found.coverage_se == pytest.approx(math.sqrt(inside * (1 - inside) / 20_000), rel=0.05)
-    assert found.bias == pytest.approx(0, abs=4 * found.bias_se)
-    assert found.bias_se == pytest.approx(math.sqrt(p * (1 - p) / trials / 20_000), rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -144,55 +116,3 @@ def test_the_least_coverage_is_that_of_the_docs(questions: int, trials: int, lea
         truth = np.mean(p)
         covered.append(chance[(low - 1e-12 <= truth) & (truth <= high + 1e-12)].sum())
     assert min(covered) == pytest.approx(least, abs=6e-4)
-
-
-def test_the_pool_is_another_target_than_these_questions() -> None:
-    truth = (2.0, 2.0)
-    p = rates(truth, 20, replicates=1500, seed=2)
-    these = coverage(["avg"], p, 80, replicates=1500)["avg"]
-    pool = coverage(["avg"], p, 80, replicates=1500, target=pool_mean(truth))["avg"]
-    assert these.coverage > 0.93
-    assert pool.coverage < 0.6
-    assert pool.width == these.width
-    # The error around the pool's mean: variance of Beta(2, 2) over 20 questions, and the trials'.
-    spread = math.sqrt((0.05 + 0.2 / 80) / 20)
-    assert pool.bias_se == pytest.approx(spread / math.sqrt(1500), rel=0.06)
-
-
-def test_every_method_runs_on_the_same_replicates() -> None:
-    p = rates((8, 2), 12, replicates=40, seed=9)
-    found = coverage(list(METHODS), p, 10, replicates=40)
-    assert list(found) == list(METHODS)
-    for name, row in found.items():
-        assert np.isfinite(row).all()
-        assert 0.4 <= row.coverage <= 1, name
-        assert 0 < row.width < 1
-    alone = coverage(["avg"], p, 10, replicates=40)
-    assert alone["avg"] == found["avg"]
-
-
-def test_the_clustered_interval_holds_the_pool() -> None:
-    p = rates((2, 2), 40, replicates=1000, seed=5)
-    [found] = coverage(["clustered"], p, 10, replicates=1000, target=0.5).values()
-    assert found.coverage == pytest.approx(0.94, abs=0.025)
-
-
-def test_the_seed_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(seed: int) -> Any:
-        return coverage(["bayes", "avg"], [0.6] * 5, 7, replicates=30, seed=seed)
-
-    first = run(1)
-    assert run(1) == first
-    assert run(2) != first
-    monkeypatch.setattr("benchmarks.coverage.CHUNK", 7)
-    assert run(1)["avg"].coverage == first["avg"].coverage
-    assert run(1)["avg"] == pytest.approx(first["avg"], rel=1e-12)
-
-
-def test_rates_have_the_moments_of_their_distribution() -> None:
-    p = rates((8, 2), 50, replicates=400, seed=6)
-    assert p.mean() == pytest.approx(0.8, abs=0.003)
-    assert p.var() == pytest.approx(0.8 * 0.2 / 11, rel=0.05)
-    assert rates((8, 2), 5, seed=6).shape == (5,)
-    assert rates(0.25, 2, replicates=2).tolist() == [[0.25, 0.25], [0.25, 0.25]]
-    assert pool_mean((0.3, 0.3)) == 0.5

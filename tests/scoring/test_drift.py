@@ -62,10 +62,7 @@ def test_in_simulation_it_is_found_and_its_coverage_told(n: int) -> None:
     assert found_rates[0] < 0.03 and found_rates[1] > 0.3 and found_rates[2] > 0.85
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_score_and_compare_warn(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_score_warns(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(2)
     for name, chance, trials in (("old", 0.8, 20), ("new", 0.4, 8), ("like", 0.8, 8)):
@@ -80,4 +77,3 @@ def test_score_and_compare_warn(
     warned = said("score", "runs/sums/new")
     assert "prior=runs/sums/old: was better than this run" in warned and "in about 0%" in warned
     assert "another checkpoint" not in said("score", "runs/sums/like")
-    assert said("compare", "model=new,like").count("another checkpoint") == 1

@@ -118,14 +118,6 @@ def test_the_trials_it_names_find_a_shift_of_two_points(
     assert sum(alarms) <= stats.binom.ppf(1 - SURE, len(alarms), LEVEL)
 
 
-def test_smallest_is_what_so_many_trials_find() -> None:
-    rng, n = np.random.default_rng(4), 400
-    p = chances(rng, "hard and easy", (n, 30))
-    smallest = float(np.median(equivalence(*sides(rng, p, p, 40, 0.2, 0.0)).smallest))
-    found = equivalence(*sides(rng, p, shifted(p, smallest), 40, 0.2, 0.0))
-    assert (found.conclusion == "different").sum() >= stats.binom.ppf(SURE, n, POWER)
-
-
 outcomes = st.integers(1, 4).flatmap(
     lambda m: st.integers(2, 6).flatmap(
         lambda n: st.lists(st.integers(0, 1), min_size=2 * m * n, max_size=2 * m * n).map(
@@ -164,15 +156,6 @@ def test_trials_named_are_the_first_at_which_the_smallest_is_the_margin(both: An
     assert (e.trials <= both.shape[2]) == (e.smallest <= 0.3)
 
 
-def test_a_stack_is_decided_run_by_run() -> None:
-    rng = np.random.default_rng(5)
-    a, b = rng.random((2, 3, 4, 6)) < np.reshape([0.1, 0.5, 0.9], (3, 1, 1))
-    stacked = equivalence(a, b)
-    for i in range(3):
-        single = equivalence(a[i], b[i])
-        assert [part[i] for part in stacked] == [*single]
-
-
 def test_runs_that_agree_throughout_prove_as_much_as_their_attempts() -> None:
     """Were a shift of a point there, none of 300 attempts would show it in 1 of 20 such runs."""
     same = np.ones((10, 20))
@@ -185,20 +168,6 @@ def test_runs_that_agree_throughout_prove_as_much_as_their_attempts() -> None:
     assert equivalence(same, other, 0.001).conclusion == "undecided"
     other[0, :9] = 0
     assert equivalence(same, other, 0.001).conclusion == "different"
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "margin", "message"),
-    [
-        ([[1]], [[1]], 0.01, "two trials or more"),
-        ([[1, 0]], [[1, 0], [1, 0]], 0.01, "the same questions and trials"),
-        ([[1, 2]], [[1, 0]], 0.01, "outcomes 0 and 1"),
-        ([[1, 0]], [[1, 0]], 1.0, "margin"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(a: Any, b: Any, margin: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        equivalence(a, b, margin)
 
 
 def test_paired_trials_are_student_s_t() -> None:

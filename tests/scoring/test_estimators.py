@@ -19,8 +19,6 @@ from bayes_at_n import scoring
 
 Rows = list[list[int]]
 Credit = list[Fraction]
-DOC = [[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]]
-DOC_RUBRIC = [[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]]
 
 # Credits for j of k correct attempts, from the definitions.
 
@@ -39,17 +37,6 @@ def unanimous(k: int) -> Credit:
 
 def closed_form_mg(k: int) -> Credit:
     return [Fraction(2, k) * max(j - math.ceil(k / 2), 0) for j in range(k + 1)]
-
-
-def integral_mg(k: int) -> Credit:
-    """2 int_{1/2}^1 [j >= ceil(tau k)] d tau, integrated step by step of tau."""
-    edges = sorted({Fraction(1, 2), Fraction(1), *(Fraction(i, k) for i in range(k + 1))})
-    edges = [e for e in edges if Fraction(1, 2) <= e <= 1]
-    credit = []
-    for j in range(k + 1):
-        steps = itertools.pairwise(edges)
-        credit.append(2 * sum((b - a) * (j >= math.ceil(b * k)) for a, b in steps))
-    return [Fraction(x) for x in credit]
 
 
 def area(k: int) -> Credit:
@@ -72,14 +59,6 @@ def subset_mean(rows: Rows, credit: Credit) -> Fraction:
         scores = [credit[sum(subset)] for subset in itertools.combinations(row, k)]
         total += sum(scores, Fraction(0)) / len(scores)
     return total / len(rows)
-
-
-def counted_mean(correct: int, trials: int, credit: Credit) -> Fraction:
-    """Over all k-subsets, by counting."""
-    k = len(credit) - 1
-    ways = [math.comb(correct, j) * math.comb(trials - correct, k - j) for j in range(k + 1)]
-    total = sum(c * w for c, w in zip(credit, ways, strict=True))
-    return Fraction(total) / math.comb(trials, k)
 
 
 def rising(x: Fraction, n: int) -> Fraction:
@@ -131,7 +110,6 @@ FAMILY: list[tuple[Any, Any, Callable[[int], Credit]]] = [
     (scoring.g_pass_at_k, scoring.g_pass_at_k_ci, unanimous),
     (scoring.unanimous_at_k, scoring.unanimous_at_k_ci, unanimous),
     (scoring.mg_pass_at_k, scoring.mg_pass_at_k_ci, closed_form_mg),
-    (scoring.mg_pass_at_k_integral, None, integral_mg),
     (scoring.maj_at_k, scoring.maj_at_k_ci, majority),
     (scoring.auc_at_k, scoring.auc_at_k_ci, area),
 ]
@@ -140,7 +118,7 @@ prior_parts = st.fractions(Fraction(1, 8), 4, max_denominator=8)
 
 
 @pytest.mark.parametrize(("estimate", "_", "credit"), FAMILY)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=binary_rows, k=st.integers(1, 4))
 def test_estimates_are_shares_of_all_subsets(
     estimate: Any, _: Any, credit: Any, rows: Rows, k: int
@@ -149,7 +127,7 @@ def test_estimates_are_shares_of_all_subsets(
 
 
 @pytest.mark.parametrize(("_", "interval", "credit"), [f for f in FAMILY if f[1]])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=binary_rows, k=st.integers(1, 4), alpha0=prior_parts, beta0=prior_parts)
 def test_posteriors_are_exact(
     _: Any, interval: Any, credit: Any, rows: Rows, k: int, alpha0: Fraction, beta0: Fraction
@@ -158,7 +136,7 @@ def test_posteriors_are_exact(
     close(got[:2], exact_summary(rows, credit(k), (alpha0, beta0)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows=binary_rows, k=st.integers(1, 4), tau=st.fractions(0, 1, max_denominator=12))
 def test_thresholds_in_between(rows: Rows, k: int, tau: Fraction) -> None:
     credit = at_least(max(1, math.ceil(tau * k)))(k)
@@ -167,7 +145,7 @@ def test_thresholds_in_between(rows: Rows, k: int, tau: Fraction) -> None:
     close(got[:2], exact_summary(rows, credit, (Fraction(1), Fraction(1))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     rows=binary_rows,
     parts=st.lists(st.integers(0, 8), min_size=1, max_size=4),
@@ -192,7 +170,7 @@ def test_spectrum_and_its_blend(rows: Rows, parts: list[int], lam: float) -> Non
     close(got[1], math.sqrt(variance), 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     rows=binary_rows,
     k=st.integers(1, 4),
@@ -218,7 +196,7 @@ def test_geometric_blends(rows: Rows, k: int, a: float, b: float) -> None:
     close(scoring.geom_ds_at_k_ci(R, k, a, b)[:2], (mu, math.sqrt(variance)), 1e-11)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_best_of_k_is_exact(data: st.DataObject) -> None:
     top, k = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 3))
@@ -260,61 +238,7 @@ def test_best_of_k_is_exact(data: st.DataObject) -> None:
     close(scoring.max_at_k_ci(ragged(rows), k, weights)[:2], (mu, sigma))
 
 
-def test_relations_between_estimators() -> None:
-    rng = np.random.default_rng(2)
-    R = (rng.random((40, 9)) < rng.random((40, 1))).astype(int)
-    close(scoring.pass_at_k(R, 1), scoring.avg(R)[0])
-    close(scoring.pass_at_k(R, 9), R.any(axis=1).mean())
-    close(scoring.pass_hat_k(R, 9), R.all(axis=1).mean())
-    values = [scoring.pass_at_k(R, k) for k in range(1, 10)]
-    assert values == sorted(values)
-    close(scoring.g_pass_at_k_tau(R, 2, 0.5), scoring.pass_at_k(R, 2))
-    close(scoring.g_pass_at_k_tau(R, 5, 0.0), scoring.pass_at_k(R, 5))
-    close(scoring.g_pass_at_k_tau(R, 5, 1.0), scoring.pass_hat_k(R, 5))
-    close(scoring.max_at_k(R, 4), scoring.pass_at_k(R, 4))
-    close(scoring.max_at_k_ci(R, 1)[:2], scoring.bayes(R))
-    close(scoring.max_at_k_ci(R, 4), scoring.pass_at_k_ci(R, 4))
-    close(scoring.mg_pass_at_k(R, 6), scoring.mg_pass_at_k_integral(R, 6))
-    assert scoring.mg_pass_at_k(R, 1) == 0.0
-    close(scoring.mg_pass_at_k_integral(R, 1), scoring.avg(R)[0])
-    close(scoring.naive_pass_at_k(R, 3), np.mean(1 - (1 - R.mean(axis=1)) ** 3))
-    # A concave function of the observed rate: too low on average.
-    assert scoring.naive_pass_at_k(R, 3) < scoring.pass_at_k(R, 3)
-
-
-def test_posterior_agrees_with_beta_samples() -> None:
-    rng = np.random.default_rng(23)
-    rows = [[0] * 20, [1] + [0] * 9, [1] * 6, [0, 1] * 4]
-    samples, k = 200_000, 4
-    metric = np.zeros(samples)
-    for row in rows:
-        p = rng.beta(1 + sum(row), 1 + len(row) - sum(row), size=samples)
-        metric += (1 - (1 - p) ** k) / len(rows)
-    mu, sigma, *_ = scoring.pass_at_k_ci(ragged(rows), k)
-    assert abs(metric.mean() - mu) < 5 * sigma / math.sqrt(samples)
-    assert abs(metric.std() / sigma - 1) < 0.02
-
-
 # Many trials, many attempts.
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("c", [0, 1, 4_987, 9_990])
-def test_ten_thousand_trials_and_a_thousand_attempts(c: int) -> None:
-    N, k = 10_000, 1_000
-    R = scoring.Counts([[N - c, c]])
-    for estimate, _, credit in FAMILY:
-        if credit is not area:
-            exact = float(counted_mean(c, N, credit(k)))
-            np.testing.assert_allclose(estimate(R, k), exact, rtol=1e-11)
-    one = Fraction(1)
-    exact_pass = 1 - rising(one + N - c, k) / rising(Fraction(N + 2), k)
-    second = rising(one + N - c, 2 * k) / rising(Fraction(N + 2), 2 * k)
-    expected = (float(exact_pass), math.sqrt(second - (1 - exact_pass) ** 2))
-    np.testing.assert_allclose(scoring.pass_at_k_ci(R, k)[:2], expected, rtol=1e-11)
-    # The path of any credit, on the one credit whose exact moments are short to write.
-    by_credit = scoring.g_pass_at_k_tau_ci(R, k, 0.0)
-    np.testing.assert_allclose(by_credit[:2], expected, rtol=1e-9, atol=1e-300)
 
 
 @pytest.mark.filterwarnings("error")
@@ -407,20 +331,11 @@ def test_signatures_are_scorios() -> None:
         assert [(p.name, p.default) for p in ours][: len(expected)] == expected, name
 
 
-def test_scorio_accepts_and_so_do_we() -> None:
-    other = peer()
-    for R in ([1, 0, 1], [[1.0, 0.0], [1.0, 1.0]], np.array([[True, False]]), [[np.uint8(1), 0]]):
-        close(scoring.pass_at_k_ci(R, 2), other.pass_at_k_ci(np.asarray(R), 2))
-        close(scoring.bayes(R), other.bayes(np.asarray(R)))
-    huge = [-1e120, 1e120]
-    close(np.divide(scoring.bayes(DOC, huge), 1e120), np.divide(other.bayes(DOC, huge), 1e120))
-
-
 # Stacks, counts and missing trials give what one call for each matrix gives.
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     *((name, (3,)) for name in ("pass_at_k", "pass_hat_k", "g_pass_at_k", "mg_pass_at_k")),
-    *((name, (3,)) for name in ("mg_pass_at_k_integral", "maj_at_k", "auc_at_k", "geom_at_k")),
+    *((name, (3,)) for name in ("maj_at_k", "auc_at_k", "geom_at_k")),
     *((name, (3,)) for name in ("geom_ds_at_k", "geo_spectrum_at_k", "geo_spectrum_star_at_k")),
     *((name, (3,)) for name in ("naive_pass_at_k", "max_at_k", "max_at_k_ci", "pass_at_k_ci")),
     *((name, (3,)) for name in ("pass_hat_k_ci", "g_pass_at_k_ci", "mg_pass_at_k_ci")),
@@ -455,27 +370,16 @@ def test_stacks_counts_and_masks(name: str, arguments: tuple[Any, ...]) -> None:
 
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k(ragged([[1, 0], [1]]), 2), "question 1 .* has 1 trials, but Pass@2"),
-    (lambda: scoring.pass_at_k(np.ones((2, 3, 1), int), 2), "question 0, 0 "),
     (lambda: scoring.pass_at_k([[1, 0]], True), "k is True"),
     (lambda: scoring.g_pass_at_k_tau([[1]], 1, 1.5), "tau is 1.5: pass a number from 0 to 1"),
-    (lambda: scoring.g_pass_at_k_tau([[1]], 1, math.nan), "tau is nan"),
-    (lambda: scoring.maj_at_k_ci([[1]], 1, confidence=1.0), "confidence is 1.0"),
     (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [1]), r"weights has shape \(1,\)"),
     (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [-0.1, 0.2]), "weights holds -0.1"),
     (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [0.6, 0.6]), "weights sum to 1.2"),
-    (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [np.nan, 0]), "weights holds nan"),
     (lambda: scoring.geo_spectrum_at_k([[1]], 1, 2.0), "lam is 2.0"),
     (lambda: scoring.geom_at_k([[1]], 1, 0.0, 0.0), "are both 0"),
     (lambda: scoring.geom_at_k([[0]], 1, -1.0, 0.0), "its power negative"),
-    (lambda: scoring.geom_at_k([[1]], 1, math.inf), "pass_power is inf"),
-    (lambda: scoring.pass_at_k([[0, 1]], 10**13), "k is 10000000000000: pass at most 1,000,000"),
-    (lambda: scoring.geom_at_k([[0, 1, 1]], 2, unanimous_power=-1e5), "overflow"),
     (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, 1e5, -1e5), "overflow"),
-    (lambda: scoring.geom_ds_at_k_ci([[0, 1, 1]], 2, -1e5, -1e5), "overflow"),
-    (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, True), "pass_power is True"),
     (lambda: scoring.geom_at_k_ci([[0, 1]], 2, [0.5]), "pass_power is"),  # type: ignore[arg-type]
-    (lambda: scoring.maj_at_k_ci([[0]], 1, alpha0=1e308), "alpha0 is 1e.308: .* below 1e.100"),
-    (lambda: scoring.max_at_k([[2]], 1), r"R\[0, 0\].* is 2: .*without w"),
     (lambda: scoring.max_at_k_ci([[1]], 1, None, [[1], [0]]), "R0 has 2 questions, but R has 1"),
 ]
 
@@ -488,6 +392,8 @@ def test_bad_input_is_one_readable_line(call: Callable[[], object], message: str
     assert len(str(caught.value)) < 240
 
 
-def test_two_names_of_lambda_at_once() -> None:
-    with pytest.raises(TypeError, match="pass one"):
-        scoring.geo_spectrum_at_k([[1]], 1, lam=0.3, lambda_=0.4)
+def test_the_plug_in_estimate_and_the_best_reward() -> None:
+    rng = np.random.default_rng(2)
+    R = (rng.random((40, 9)) < rng.random((40, 1))).astype(int)
+    close(scoring.naive_pass_at_k(R, 3), np.mean(1 - (1 - R.mean(axis=1)) ** 3))
+    close(scoring.max_at_k_ci(R, 4), scoring.pass_at_k_ci(R, 4))

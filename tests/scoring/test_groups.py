@@ -80,18 +80,6 @@ def test_a_stack_is_scored_as_its_matrices_and_gaps_count_as_nothing() -> None:
             np.testing.assert_allclose([part[i] for part in stacked], single)
 
 
-def test_a_group_of_one_cluster_tells_nothing_about_a_pool() -> None:
-    found = scoring.group_scores(R, APART, clusters="aabcde")
-    assert np.isnan(found.pool.value[0]) and np.isfinite(found.pool.value[1])
-    assert np.isnan(found.pool_macro).all() and np.isfinite(found.macro).all()
-
-
-@pytest.mark.parametrize("members", [[[1, 0]], [1] * 6, [[1] * 6, [0] * 6]])
-def test_groups_must_fit_the_questions(members: list[int]) -> None:
-    with pytest.raises(ValueError, match="members"):
-        scoring.group_scores(R, members)
-
-
 def test_the_macro_average_lies_in_its_intervals() -> None:
     """Groups of 6 and 30 questions whose rates come from two Betas, with 8 trials each."""
     rng, shapes = np.random.default_rng(1), ((6, 2, 1), (30, 1, 2))

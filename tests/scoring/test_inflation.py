@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring import INFLATION_LEVEL, Counts, inflation, shared_luck
+from bayes_at_n.scoring import INFLATION_LEVEL, inflation, shared_luck
 
 
 def test_mean_and_variance_over_all_permutations_are_exact() -> None:
@@ -129,49 +129,9 @@ def test_independent_attempts_of_few_trials_are_not_accused(questions: int, tria
     assert (equal.value, equal.p) == (0, 1) and equal.low < 1 < equal.high
 
 
-def test_luck_that_two_models_share_cancels_in_their_difference() -> None:
-    rng = np.random.default_rng(2)
-    both, _ = luck(np.full(60, 0.5), 0.3, (300, 40), rng)
-    a, b = both[:, :30], both[:, 30:]
-    assert np.median(inflation(a).value) > 4
-    correlation = 2 / np.pi * np.arcsin(0.3)  # of two attempts of one trial
-    assert inflation(a, b).value.mean() == pytest.approx(1 - correlation, abs=0.05)
-    assert inflation(a, a).value.max() < 1e-20  # one luck for every attempt
-    apart = inflation(a, b[::-1]).value
-    np.testing.assert_allclose(np.median(apart), np.median(inflation(a).value), rtol=0.1)
-
-
-def test_only_whole_trials_count_and_stacks_are_one_call_each() -> None:
-    rng = np.random.default_rng(3)
-    R = np.ma.array(rng.integers(0, 2, (2, 5, 9)), mask=False)
-    R[0, 2, 4] = R[1, 0, :3] = np.ma.masked
-    stacked = inflation(R)
-    alone = [inflation(np.delete(R[0].data, 4, axis=1)), inflation(R[1][:, 3:].data)]
-    for key in range(4):
-        assert [stacked[key][i] for i in (0, 1)] == pytest.approx([one[key] for one in alone])
-
-
 @pytest.mark.parametrize("R", [[[1], [0]], [[1, 1], [0, 0]], [[1, 1]]])
 def test_where_nothing_varies_nothing_is_known(R: Any) -> None:
     assert inflation(R) == (1, 0, np.inf, 1)
-
-
-def test_one_question_alone_is_independent() -> None:
-    assert inflation([0, 1, 1, 0]) == pytest.approx((1, 1, 1, 0.5), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: inflation(Counts([[1, 2]])), "which trial"),
-        (lambda: inflation([[0, 1]], [[0, 1, 1]]), "one shape"),
-        (lambda: inflation([[0, 2]]), "correct"),
-        (lambda: inflation([[0, 1]], confidence=95), "confidence"),
-    ],
-)
-def test_what_is_refused(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
 
 
 def test_score_and_compare_say_it_where_it_matters(tmp_path: Path, capsys: Capsys) -> None:

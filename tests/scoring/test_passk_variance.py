@@ -14,7 +14,7 @@ from helpers import close, ragged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayes_at_n.scoring import Counts, avg, pass_at_k, pass_at_k_ci, sampling_cost
+from bayes_at_n.scoring import Counts, pass_at_k, pass_at_k_ci, sampling_cost
 from bayes_at_n.scoring.metrics.passk_variance import (
     delta_variance,
     pass_at_k_sigma,
@@ -85,78 +85,6 @@ def test_sampling_variance_to_the_last_digits(p: float, k: int, more: int) -> No
     np.testing.assert_allclose(found, float(by_binomial(rate, k, n)), rtol=1e-11, atol=0)
 
 
-def test_sampling_variance_is_that_of_the_estimator() -> None:
-    """Simulated through `pass_at_k` itself, on a question with p = 0.2."""
-    R = np.random.default_rng(0).random((60_000, 1, 12)) < 0.2
-    for k in (1, 3, 8, 12):
-        seen = pass_at_k(R, k).var()
-        assert abs(seen / sampling_variance(0.2, k, 12) - 1) < 0.03
-
-
-def test_special_cases() -> None:
-    p = np.array([0.0, 0.3, 1.0])
-    for n in (1, 7, 10_000):
-        close(sampling_variance(p, 1, n), p * (1 - p) / n, 1e-13)
-        close(delta_variance(p, 1, n), p * (1 - p) / n, 1e-15)
-        # n = k: one coin, which is 1 unless all trials are wrong.
-        q = (1 - p) ** n
-        close(sampling_variance(p, n, n), q * (1 - q), 1e-12)
-    for function in (delta_variance, sampling_variance):
-        for k in (1, 2, 500, 10_000):
-            assert function([0.0, 1.0], k, 10_000).tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("k", [2, 100, 5_000, 9_999, 10_000])
-def test_ten_thousand_trials(k: int) -> None:
-    """Against Hoeffding's sum in fractions, at p = 1/k and others; all finite."""
-    n = 10_000
-    rates = [1e-6, 1 / k, 1e-3, 0.5, 1 - 1e-9]
-    found = sampling_variance(rates, k, n)
-    assert np.isfinite(found).all() and np.isfinite(delta_variance(rates, k, n)).all()
-    first = max(1, 2 * k - n)
-    weight = math.comb(k, first) * math.comb(n - k, k - first)
-    total, q, exact = math.comb(n, k), 1 - 1e-3, 0.0
-    for j in range(first, min(k, first + 3_000) + 1):
-        exact += float(Fraction(weight, total)) * q ** (2 * k - j) * -math.expm1(j * math.log(q))
-        weight = weight * (k - j) ** 2 // ((j + 1) * (n - 2 * k + j + 1)) if j < k else 0
-    np.testing.assert_allclose(found[2], exact, rtol=1e-9)
-
-
-def test_delta_is_a_lower_bound_and_where_it_is_good() -> None:
-    """x / (e^x - 1) <= delta / exact <= 1 with x = k^2 p / (n q): the module's docstring."""
-    p = np.array(RATES)
-    for n in (4, 16, 80, 1000):
-        for k in (k for k in (1, 2, 3, 4, 8, 16, 64) if k <= n):
-            ratio = delta_variance(p, k, n) / sampling_variance(p, k, n)
-            x = k * k * p / (n * (1 - p))
-            assert (ratio <= 1 + 1e-9).all()
-            with np.errstate(over="ignore"):
-                assert (ratio >= x / np.expm1(x) * (1 - 1e-9)).all()
-            assert (ratio[x <= 0.2] > 0.9).all()
-            if k == 1:
-                close(ratio, 1, 1e-12)
-
-
-def test_where_delta_is_bad() -> None:
-    """Five places as far from the truth as the docstring's tables say."""
-    for p, k, n, ratio in (
-        (Fraction(9, 10), 16, 16, 1.4e-14),
-        (Fraction(9, 10), 8, 80, 0.085),
-        (Fraction(1, 2), 16, 80, 0.22),
-        (Fraction(1, 10), 16, 16, 0.40),
-        (Fraction(1, 100), 16, 16, 0.93),
-    ):
-        q = 1 - p
-        delta = k**2 * q ** (2 * k - 2) * p * q / n
-        assert f"{float(delta / by_binomial(p, k, n)):.2g}" == f"{ratio:.2g}"
-    # Larger than the variance of Pass@1 up to p = 1 - k^(-1 / (k - 1)), smaller above.
-    for k in (2, 4, 8, 16):
-        turn = 1 - k ** (-1 / (k - 1))
-        low, high = delta_variance([turn - 0.01, turn + 0.01], k, 80)
-        assert low > delta_variance(turn - 0.01, 1, 80)
-        assert high < delta_variance(turn + 0.01, 1, 80)
-
-
 def test_posterior_variance_in_fractions() -> None:
     for n, k in itertools.product((0, 1, 5, 16), (1, 2, 7, 16)):
         for c in range(n + 1):
@@ -170,22 +98,6 @@ def test_posterior_variance_in_fractions() -> None:
     exact = beta_power(a, b, 2 * k) - beta_power(a, b, k) ** 2
     np.testing.assert_allclose(posterior_variance(0, 10_000, k), float(exact), rtol=1e-9)
     assert 0 <= posterior_variance(10_000, 10_000, 10_000) < 1e-300
-
-
-def test_posterior_is_narrower_on_average_over_p_and_either_at_one() -> None:
-    """Law of total variance; at single p the figures of the docstring."""
-
-    def expected(p: float, k: int, n: int) -> float:
-        s = np.arange(n + 1)
-        weight = np.array([math.comb(n, i) for i in s]) * p**s * (1 - p) ** (n - s)
-        return float(weight @ posterior_variance(s, n, k) / sampling_variance(p, k, n))
-
-    n, grid = 16, (np.arange(1000) + 0.5) / 1000
-    for k in (1, 2, 4, 8, 16):
-        posterior = posterior_variance(np.arange(n + 1), n, k).mean()
-        assert posterior < sampling_variance(grid, k, n).mean()
-    assert [f"{expected(p, 1, n):.2g}" for p in (0.01, 0.1, 0.5)] == ["5.1", "1.1", "0.8"]
-    assert [f"{expected(p, 16, n):.2g}" for p in (0.01, 0.1, 0.5)] == ["0.6", "0.25", "18"]
 
 
 def test_sigma_of_a_run_in_fractions() -> None:
@@ -236,57 +148,6 @@ def test_a_change_that_is_none_is_seldom_found(k: int, n: int, most: float) -> N
         wrong = 100 * np.mean(change > 1.96 * wrong_sigma + 1e-12)
         worst_of_plugged = max(worst_of_plugged, wrong)
     assert k < 8 or worst_of_plugged > 8
-
-
-def test_sigma_of_pass_at_1_and_of_the_average() -> None:
-    """avg's is the larger one: by 1/N of the variance in the middle, by half of sigma^2 at ends."""
-    for n in (4, 16, 80, 1000):
-        c = np.arange(n + 1)
-        R = Counts(np.stack([n - c, c], axis=-1)[:, None])
-        ratio = (avg(R)[1] / pass_at_k_sigma(R, 1)) ** 2
-        exact = (c + 1) * (n + 1 - c) / (n**2 * (n + 3)) * n * (n + 1) ** 2
-        close(ratio, exact / ((c + 0.5) * (n + 0.5 - c)), 1e-9)
-        assert (ratio > 1).all() and (ratio < 2.2).all()
-        close(ratio[n // 2], 1 + 1 / n, 1.5 / n**2)
-        close(ratio[[0, n]], 2, 1 / n)
-
-
-def test_shapes_broadcast() -> None:
-    p, k, n = np.array(RATES)[:, None, None], np.array([1, 2, 4])[:, None], np.array([4, 16])
-    for function in (delta_variance, sampling_variance):
-        found = function(p, k, n)
-        assert found.shape == (8, 3, 2)
-        for i, j, m in np.ndindex(8, 3, 2):
-            close(found[i, j, m], function(RATES[i], int(k[j, 0]), int(n[m])), 1e-15)
-        assert isinstance(function(0.5, 1, 4), float)
-    assert posterior_variance([0, 2, 4], 4, [[1], [2]]).shape == (2, 3)
-
-
-@pytest.mark.parametrize("function", [delta_variance, sampling_variance])
-def test_bad_arguments(function: Any) -> None:
-    for arguments, text in (
-        ((1.1, 1, 4), "p holds 1.1"),
-        ((math.nan, 1, 4), "p holds nan"),
-        ((0.5, 0, 4), "k is 0"),
-        ((0.5, 1.5, 4), "k is 1.5"),
-        ((0.5, 5, 4), "k is 5 for n = 4"),
-        ((0.5, 1, 0), "n is 0"),
-        (([0.5, 0.6], 1, [4, 5, 6]), "broadcast"),
-        ((np.ma.masked_equal([0.5, 0.1], 0.1), 1, 4), "masked"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            function(*arguments)
-
-
-def test_bad_counts() -> None:
-    for arguments, text in (
-        ((5, 4, 1), "c is 5"),
-        ((-1, 4, 1), "c is -1"),
-        ((0.5, 4, 1), "c is 0.5"),
-        ((1, 4, 0), "k is 0"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            posterior_variance(*arguments)
 
 
 def test_cost_is_that_of_table_6() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ from helpers import close
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayes_at_n.scoring import Counts, avg, bayes, kendall_tau_b, pass_at_k
+from bayes_at_n.scoring import kendall_tau_b
 from bayes_at_n.scoring.ranking.ranks import ranks, ranks_with_uncertainty
 
-PHI = statistics.NormalDist().cdf
 # LLM11 down to LLM1 of the paper's Table 1, with their printed means.
 PRINTED = [0.7327, 0.6213, 0.608, 0.5276, 0.5418, 0.4466, 0.3642, 0.3642, 0.3604, 0.2545, 0.2332]
 
@@ -76,13 +74,6 @@ def test_both_rules_model_by_model(rule: Any) -> None:
         assert found[row].tolist() == [expected[i] for i in range(7)]
 
 
-def test_no_uncertainty_ranks_like_scores() -> None:
-    mu = [0.5, 0.7, 0.5, 0.1]
-    for rule, method in itertools.product(("consecutive_z", "overlap"), ("dense", "competition")):
-        found = ranks_with_uncertainty(mu, 0.0, rule=rule, method=method)  # type: ignore[arg-type]
-        assert found.tolist() == by_definition([5, 7, 5, 1], method)
-
-
 def test_ranks_do_not_depend_on_the_order_of_models() -> None:
     """Two equal means, one sure and one not: only the unsure one is near the third."""
     mu, sigma = [0.6, 0.6, 0.5], [0.001, 0.2, 0.001]
@@ -130,28 +121,13 @@ def test_tau_b_ends_and_shapes() -> None:
     ("call", "words"),
     [
         (lambda: ranks([0.1, math.nan]), "scores holds nan"),
-        (lambda: ranks([]), "scores has shape"),
         (lambda: ranks([1, 2], method="ordinal"), "method is 'ordinal'"),  # type: ignore[arg-type]
         (lambda: ranks_with_uncertainty([1, 2], [0.1, -0.1]), "sigma holds -0.1"),
         (lambda: ranks_with_uncertainty([1, 2], 0.1, rule="z"), "rule is 'z'"),  # type: ignore[arg-type]
-        (lambda: ranks_with_uncertainty([1, 2], 0.1, z=0), "z is 0"),
         (lambda: kendall_tau_b([1, 2], [1, 2, 3]), "the same K models"),
-        (lambda: kendall_tau_b([1], [1]), "K at least 2"),
         (lambda: kendall_tau_b([1, math.nan], [1, 2]), "x holds nan"),
-        (lambda: kendall_tau_b(np.zeros((2, 3)), np.zeros((3, 3))), "leading axes"),
     ],
 )
 def test_bad_input_is_named(call: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
-
-
-def test_the_same_counts_in_another_order_are_the_same_score() -> None:
-    rng = np.random.default_rng(3)
-    right = rng.integers(0, 81, size=(200, 30))
-    turned = rng.permuted(right, axis=1)
-    both = np.stack([right, turned], axis=1)
-    counts = Counts(np.stack([80 - both, both], axis=-1))
-    for scores in (avg(counts)[0], bayes(counts)[0], pass_at_k(counts, 2)):
-        assert (scores[:, 0] != scores[:, 1]).any()  # rounding, which is not a difference
-        assert (ranks(scores) == 1).all()

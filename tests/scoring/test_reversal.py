@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from bayes_at_n.scoring import Counts, avg, pass_at_k
 from bayes_at_n.scoring.ranking import reversal
-from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.reversal import reversal_rate, reversal_rate_ci
 
 pairs_of_scores = st.integers(2, 7).flatmap(
     lambda L: st.tuples(*[st.lists(st.integers(0, 5), min_size=L, max_size=L)] * 2)
@@ -54,26 +53,6 @@ def test_ties_are_no_reversal_even_but_for_rounding() -> None:
     assert same[0] > same[1] and reversal_rate(same, [0.1, 0.2]) == 0
     assert reversal_rate([0.1, 0.2], same) == reversal_rate([0.5, 0.5], [0.1, 0.2]) == 0
     assert reversal_rate([0.2, 0.1], [0.1, 0.2]) == 1
-
-
-def test_stacks_broadcast() -> None:
-    rng = np.random.default_rng(0)
-    before, after = rng.integers(0, 9, (3, 1, 6)), rng.integers(0, 9, (4, 6))
-    found = reversal_rate(before, after)
-    assert found.shape == (3, 4)
-    for i, j in np.ndindex(3, 4):
-        assert found[i, j] == reversal_rate(before[i, 0], after[j])
-
-
-def test_bad_scores() -> None:
-    for before, after, text in (
-        ([0.1], [0.1], "at least 2"),
-        ([0.1, 0.2], [0.1, 0.2, 0.3], "same models"),
-        ([0.1, math.inf], [0.1, 0.2], "finite"),
-        (np.ones((2, 3)), np.ones((4, 3)), "broadcast"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            reversal_rate(before, after)
 
 
 def above(right: list[int], trials: list[int]) -> float:
@@ -143,69 +122,12 @@ def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     assert reversal_rate_ci(before, after, 2, 300, seed=5) != whole
 
 
-def test_before_and_after_are_drawn_apart() -> None:
-    """The same counts on both sides: draws that were shared would never reverse."""
-    same = counts_of([[4], [4]], 8)
-    assert abs(reversal_rate_ci(same, same).mean - 0.5) < 0.02
-
-
-def test_mean_is_not_always_closer_to_one_half() -> None:
-    """Two models that hardly differ are reversed, and a third is surely ahead: 1/3, and 1/6."""
-    before, after = counts_of([[300], [301], [900]], 1000), counts_of([[301], [300], [900]], 1000)
-    found = reversal_rate_ci(before, after)
-    close([found.rate, found.lo, found.hi], [1 / 3, 0, 1 / 3])
-    assert abs(found.mean - 1 / 6) < 0.01
-
-
-def test_interval_need_not_hold_the_rate() -> None:
-    """Twelve models that are alike: ties are no reversals, but draws reverse half of the pairs."""
-    same = counts_of(np.full((12, 4), 8), 16)
-    found = reversal_rate_ci(same, same, draws=2_000)
-    assert found.rate == 0 < 0.2 < found.lo and abs(found.mean - 0.5) < 0.03
-
-
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reversal, "MOST_DRAWS", 2**16)
-    R = counts_of(np.full((4, 50), 3), 8)
-    tracemalloc.start()
-    reversal_rate_ci(R, R, k=2, draws=4_000)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 4 * 8 * 2**16 < 8 * 4_000 * 200
-
-
-def test_interval_holds_the_truth() -> None:
-    """Success rates from the prior itself: a posterior interval holds at least what it says."""
-    rng = np.random.default_rng(11)
-    held = []
-    for seed in range(150):
-        p = rng.random((2, 4, 3))
-        truth = rate_by_pairs(*p.mean(axis=-1))
-        before, after = (counts_of(rng.binomial(6, side), 6) for side in p)
-        found = reversal_rate_ci(before, after, draws=400, seed=seed, confidence=0.8)
-        held.append(found.lo - 1e-9 <= truth <= found.hi + 1e-9)
-    assert np.mean(held) > 0.8 - 0.07
-
-
-def test_score_near_one_has_an_order_still() -> None:
-    """All correct, k = 16: 1 - (1 - p)^k is 1 but for rounding, and the posteriors are alike."""
-    R = counts_of(np.full((2, 3), 5000), 5000)
-    found = reversal_rate_ci(R, R, k=16, draws=4_000)
-    assert found.rate == 0 and abs(found.mean - 0.5) < 0.04
-
-
 def test_bad_arguments() -> None:
     good = counts_of([[3, 4], [5, 6]], 8)
     for arguments, text in (
         ((good, counts_of([[3, 4]], 8)), "before has 2 models and after 1"),
-        ((counts_of([[3, 4]], 8),) * 2, "at least 2"),
         ((Counts([[1, 2], [3, 4]]), good), "before has questions of shape"),
-        ((good, good, 0), "k is 0"),
         ((good, good, 9), "has 8 trials, but before: Pass@9"),
-        ((good, good, 1, 0), "draws"),
-        ((good, good, 1, 10, -1), "seed"),
-        ((good, good, 1, 10, 0, 1.0), "confidence"),
     ):
         with pytest.raises(ValueError, match=text):
             reversal_rate_ci(*arguments)  # type: ignore[arg-type]
-    assert Reversal._fields == ("rate", "mean", "lo", "hi")

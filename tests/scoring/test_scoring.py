@@ -69,9 +69,6 @@ def rubrics(draw: st.DrawFn, least: int = 0) -> tuple[Rows, list[Fraction], Rows
     return rows(least), w, rows(0)
 
 
-binary_rows = st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=9), min_size=1, max_size=5)
-
-
 # Bayes@N and avg@N.
 
 
@@ -112,22 +109,6 @@ def test_documented_examples() -> None:
     assert rounded((mu, sigma)) == (0.839286, 0.097263)
     assert (round(lo, 4), hi) == (0.6487, 1.0)
     assert round(scoring.pass_at_k(DOC_BINARY, 2), 6) == 0.95
-
-
-def test_bayes_agrees_with_dirichlet_samples() -> None:
-    rng = np.random.default_rng(7)
-    w = np.array([0.0, 0.3, -1.0, 2.0])
-    rows = [rng.integers(0, 4, size=n).tolist() for n in (0, 1, 3, 12, 40)]
-    priors = [rng.integers(0, 4, size=n).tolist() for n in (2, 0, 5, 1, 0)]
-    samples = 200_000
-    metric = np.zeros(samples)
-    for row, prior in zip(rows, priors, strict=True):
-        nu = 1 + np.bincount(row + prior, minlength=4)
-        metric += rng.dirichlet(nu, size=samples) @ w / len(rows)
-    mu, sigma = scoring.bayes(ragged(rows), w, ragged(priors))
-    assert abs(metric.mean() - mu) < 5 * sigma / math.sqrt(samples)
-    # A sample sd has a relative standard error of about 1 / sqrt(2 n).
-    assert abs(metric.std() / sigma - 1) < 5 / math.sqrt(2 * samples)
 
 
 @pytest.mark.parametrize(("top", "N"), [(1, 1), (1, 80), (2, 5), (4, 33)])
@@ -189,28 +170,10 @@ def test_nothing_is_cast_with_a_warning() -> None:
     close(scoring.bayes(half), scoring.bayes([0, 0, 1, 1, 1]))
 
 
-def test_counts_are_values_by_identity() -> None:
-    one = scoring.Counts(np.array([[1, 2]]))
-    assert one == one and one != scoring.Counts(np.array([[1, 2]]))
-    assert len({one}) == 1
-
-
 def test_question_without_trials_has_its_prior() -> None:
     nothing = np.ma.masked_equal([[-1, -1]], -1)
     close(scoring.bayes(nothing), (1 / 2, math.sqrt(1 / 12)))
     close(scoring.bayes(nothing, None, [[1, 1, 1]]), exact_bayes([[1, 1, 1]], BINARY, [[]]))
-
-
-@pytest.mark.parametrize("R", [[1, 0, 1], [True, False, True], np.array([1.0, 0.0, 1.0])])
-def test_vector_is_one_question(R: Any) -> None:
-    close(scoring.bayes(R), exact_bayes([[1, 0, 1]], BINARY, [[]]))
-    close(scoring.pass_at_k(R, 2), 1.0)
-
-
-def test_equal_weights_leave_no_uncertainty() -> None:
-    assert scoring.bayes(DOC_RUBRIC, [0.1, 0.1, 0.1]) == (0.1, 0.0)
-    assert scoring.avg(DOC_RUBRIC, [0.1, 0.1, 0.1]) == (0.1, 0.0)
-    assert scoring.shrinkage(0.1, 0.0, 0.1) == 0.0
 
 
 def test_stacks_of_counts_equal_one_call_each() -> None:
@@ -231,17 +194,6 @@ def test_stacks_of_counts_equal_one_call_each() -> None:
         close((a[index], sigma_a[index]), scoring.avg(rows, w))
         close(stderr[index], scoring.question_stderr(rows, w))
         close(moved[index], (mu[index] - a[index]) / sigma[index])
-
-
-def test_many_categories() -> None:
-    rng = np.random.default_rng(6)
-    R = np.ma.masked_greater(rng.integers(0, 16, size=(3, 5, 20)), 12)
-    w = rng.normal(size=13)
-    for i in range(3):
-        rows = [[int(x) for x in row.compressed()] for row in R[i]]
-        expected = exact_bayes(rows, [Fraction(float(x)) for x in w], [[]] * 5)
-        close((scoring.bayes(R, w)[0][i], scoring.bayes(R, w)[1][i]), expected)
-    close(scoring.bayes(R.filled(3), w)[0][0], scoring.bayes(R.filled(3)[0], w)[0])
 
 
 # An earlier run as a prior.
@@ -279,31 +231,6 @@ def test_interval_is_symmetric_until_it_meets_the_bounds() -> None:
     assert almost_one == (0.5, 0.0, 0.5, 0.5)
 
 
-def test_bayes_interval_fails_where_all_questions_are_easy() -> None:
-    """M = 30, N = 80, p = .97 everywhere: Bayes@N covers about 13%, avg@N about 97%."""
-    correct = np.random.default_rng(11).binomial(80, 0.97, size=(20_000, 30))
-    counts = scoring.Counts(np.stack([80 - correct, correct], axis=-1))
-    covered = {}
-    for name, interval in (("bayes", scoring.bayes_ci), ("avg", scoring.avg_ci)):
-        _, _, lo, hi = interval(counts)
-        covered[name] = float(np.mean((lo <= 0.97) & (hi >= 0.97)))
-    assert abs(covered["bayes"] - 0.13) < 0.02
-    assert abs(covered["avg"] - 0.97) < 0.015
-
-
-def test_shrinkage_sign_and_size() -> None:
-    easy, hard = [[1] * 78 + [0] * 2] * 30, [[0] * 78 + [1] * 2] * 30
-    signs = []
-    for R in (easy, hard):
-        mu, sigma = scoring.bayes(R)
-        a, _ = scoring.avg(R)
-        value = scoring.shrinkage(mu, sigma, a)
-        close(value, (mu - a) / sigma)
-        assert abs(value) > scoring.SHRINKAGE_LIMIT
-        signs.append(value)
-    close(signs[0], -signs[1])
-
-
 def test_question_stderr_is_the_sample_formula() -> None:
     rows = [[1, 1, 0], [0, 0], [1], [1, 0, 1, 1]]
     means = [2 / 3, 0.0, 1.0, 0.75]
@@ -317,22 +244,6 @@ def test_question_stderr_is_the_sample_formula() -> None:
 # The authors' library, where both apply: equal numbers of trials.
 
 
-def test_agrees_with_scorio() -> None:
-    peer = pytest.importorskip("scorio", reason="scorio, the test oracle, is not installed").eval
-    rng = np.random.default_rng(2510)
-    for _ in range(300):
-        M, N, D, top = (int(x) for x in rng.integers([1, 1, 0, 1], [31, 81, 9, 6]))
-        R, R0 = rng.integers(0, top + 1, (M, N)), rng.integers(0, top + 1, (M, D))
-        w, confidence = rng.normal(scale=3, size=top + 1), float(rng.uniform(0.01, 0.999))
-        close(scoring.bayes(R, w, R0), peer.bayes(R, w, R0))
-        close(
-            scoring.bayes_ci(R, w, R0, confidence, (-1.0, 1.0)),
-            peer.bayes_ci(R, w, R0, confidence, (-1.0, 1.0)),
-        )
-        close(scoring.avg(R, w), peer.avg(R, w))
-        close(scoring.avg_ci(R, w, confidence), peer.avg_ci(R, w, confidence))
-
-
 # Bad input: one readable line that says what was found.
 
 MASKED = np.ma.masked_less([[1, 0, 1], [1, -1, -1], [-1, -1, -1]], 0)
@@ -341,64 +252,31 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.bayes([[1, 2]]), r"R\[0, 1\].* is 2: .*without w"),
     (lambda: scoring.bayes([[0, 1], [1, -1]]), r"R\[1, 1\].* is -1: .*masked_less"),
     (lambda: scoring.bayes([[0, np.nan]]), r"R\[0, 1\].* is nan: .*masked_invalid"),
-    (lambda: scoring.bayes([[0, np.inf]]), r"R\[0, 1\].* is inf"),
     (lambda: scoring.bayes([[0, 0.5]]), r"R\[0, 1\].* is 0.5: .*whole numbers"),
-    (lambda: scoring.bayes([[2**63]]), r"R\[0, 0\].* is 9223372036854775808"),
     (lambda: scoring.bayes([[0, 3]], [0, 1, 2]), r"is 3: .*w has 3 weights, for 0\.\.2"),
     (lambda: scoring.bayes([[1], [1, 0]]), "not a rectangular matrix"),
-    (lambda: scoring.bayes([]), r"R has shape \(1, 0\)"),
-    (lambda: scoring.bayes(np.zeros((0, 4))), r"R has shape \(0, 4\)"),
-    (lambda: scoring.bayes(np.zeros((2, 0, 4))), r"R has shape \(2, 0, 4\)"),
     (lambda: scoring.bayes(np.full((2, 3, 4), 2)), r"R\[0, 0, 0\] \(\.\.\., question, trial"),
-    (lambda: scoring.bayes(1), r"R has shape \(\)"),
     (lambda: scoring.bayes([["1"]]), "R has dtype <U1"),
-    (lambda: scoring.bayes([[1, None]]), "R has dtype object"),
-    (lambda: scoring.bayes([[1]], []), r"w has shape \(0,\)"),
-    (lambda: scoring.bayes([[1]], [[0, 1]]), r"w has shape \(1, 2\)"),
     (lambda: scoring.bayes([[1]], [0, np.inf]), "w holds inf"),
-    (lambda: scoring.bayes([[1]], ["a", "b"]), "w has dtype <U1"),
-    (lambda: scoring.bayes([[1]], [[0], [1, 2]]), "w is not an array"),
     (lambda: scoring.bayes([[1], [0]], None, [[1]]), "R0 has 1 questions, but R has 2"),
-    (lambda: scoring.bayes([[1], [0]], None, [1, 0, 1]), r"R0 has shape \(3,\)"),
-    (lambda: scoring.bayes([[1]], None, [[2]]), r"R0\[0, 0\].* is 2"),
     (lambda: scoring.bayes_ci([[1]], confidence=95), "confidence is 95"),
-    (lambda: scoring.avg_ci([[1]], confidence=np.nan), "confidence is nan"),
     (lambda: scoring.bayes_ci([[1]], bounds=(1.0, 0.0)), r"bounds is \(1.0, 0.0\)"),
     (lambda: scoring.avg(MASKED), r"question 2 .* has 0 trials, but avg@N needs at least 1"),
-    (lambda: scoring.question_stderr(MASKED), "question 2 .* has 0 trials"),
-    (lambda: scoring.question_stderr([1, 0]), "R has 1 question"),
     (lambda: scoring.pass_at_k(MASKED, 2), "question 1 .* has 1 trials, but Pass@2 .* 2 of 3"),
-    (lambda: scoring.pass_at_k_ci([[1, 0]], 3), "question 0 .* has 2 trials, but Pass@3"),
-    (lambda: scoring.pass_at_k([[1, 2]], 1), r"R\[0, 1\].* is 2: .*Pass@1 takes"),
     (lambda: scoring.pass_at_k([[1, 0]], 0), "k is 0"),
-    (lambda: scoring.pass_at_k([[1, 0]], 1.0), "k is 1.0"),  # type: ignore[arg-type]
     (lambda: scoring.pass_at_k_ci([[1]], 1, alpha0=0.0), "alpha0 is 0.0"),
-    (lambda: scoring.pass_at_k_ci([[1]], 1, beta0=np.nan), "beta0 is nan"),
     (lambda: scoring.shrinkage(0.5, 0.0, 0.4), "no shrinkage"),
-    (lambda: scoring.shrinkage("0.5", 0.1, 0.4), "mu has dtype"),
-    (lambda: scoring.shrinkage([0.5, 0.4], 0.1, [0.4] * 3), "broadcast"),
-    (lambda: scoring.shrinkage(1e10, 1e-300, 0.0), "no shrinkage"),
     (lambda: scoring.bayes([[1]], np.ma.masked_less([0, -1], 0)), "w has masked entries"),
     (lambda: scoring.bayes([[1]], [0, 1e-170]), "w differs by 1e-170: too little"),
     (lambda: scoring.bayes_ci([[1]], bounds=5), "bounds is 5"),  # type: ignore[arg-type]
-    (lambda: scoring.bayes_ci([[1]], bounds=(0, "a")), "bounds is"),  # type: ignore[arg-type]
-    (lambda: scoring.bayes_ci([[1]], bounds=(math.nan, 1)), "bounds is"),
-    (lambda: scoring.empirical_bayes_ci([[1]], bounds="ab"), "bounds is"),  # type: ignore[arg-type]
     (lambda: scoring.bayes(scoring.Counts([MASKED[0], MASKED[2]])), "Counts has masked entries"),
-    (lambda: scoring.down_weight([[1]], 1, categories=2.5), "categories is 2.5"),  # type: ignore[arg-type]
     (lambda: scoring.bayes(scoring.Counts([[1, 2, 3]])), r"shape \(1, 3\); pass .* 2\)"),
     (lambda: scoring.bayes(scoring.Counts([[1, -2]])), r"Counts\[0, 1\] is -2; counts are whole"),
-    (lambda: scoring.bayes(scoring.Counts([[1, 0.5]])), r"Counts\[0, 1\] is 0.5"),
-    (lambda: scoring.bayes(scoring.Counts([[1, np.nan]])), r"Counts\[0, 1\] is nan"),
-    (lambda: scoring.bayes(scoring.Counts([["a", "b"]])), "Counts has dtype"),
-    (lambda: scoring.bayes(scoring.Counts([[1], [1, 2]])), "Counts is not an array"),
-    (lambda: scoring.bayes(scoring.Counts(MASKED)), "Counts has masked entries"),
     (lambda: scoring.bayes([[1]], None, scoring.Counts([[-1, 0]])), r"R0: Counts\[0, 0\] is -1"),
     (
         lambda: scoring.bayes(np.zeros((2, 1, 1)), None, np.zeros((3, 1, 1))),
         r"R0 has leading axes \(3,\), but R has \(2,\)",
     ),
-    (lambda: scoring.down_weight([[1]], 0), "strength is 0"),
     (lambda: scoring.down_weight([[2]], 1), "R0.* is 2: .*categories is 2"),
 ]
 
@@ -409,10 +287,3 @@ def test_bad_input_is_one_readable_line(call: Callable[[], object], message: str
         call()
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
-
-
-def test_a_certain_score_is_never_above_one() -> None:
-    for n, c, k in ((10, 7, 4), (80, 80, 8), (80, 75, 8), (23, 17, 9)):
-        assert n - c < k  # every subset holds a correct one
-        assert scoring.pass_at_k((np.arange(n) < c).astype(int), k) <= 1.0
-        close(scoring.pass_at_k((np.arange(n) < c).astype(int), k), 1.0)

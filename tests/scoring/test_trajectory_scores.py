@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -13,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import scipy.stats
-from helpers import close, ragged
+from helpers import close
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.scoring import (
     Counts,
     avg,
-    bayes,
     down_share,
     monotone_tau,
     pass_at_k,
@@ -113,21 +111,6 @@ def test_taus_and_steps_are_those_counted_by_hand(scores: list[int]) -> None:
         close(float(tau_b), expected)
 
 
-@given(st.permutations(range(7)))
-def test_without_ties_both_taus_are_kendalls(scores: list[int]) -> None:
-    expected = scipy.stats.kendalltau(range(7), scores).statistic
-    close([monotone_tau(scores), float(progress_tau_b(scores))], expected)
-
-
-def test_ties_are_discordant_for_map() -> None:
-    for n in (2, 3, 20):
-        rising = np.linspace(0.1, 0.9, n)
-        assert monotone_tau([rising, rising[::-1], np.full(n, 0.3)]).tolist() == [1.0, -1.0, -1.0]
-        found = progress_tau_b([rising, rising[::-1], np.full(n, 0.3)])
-        assert found.tolist() == [1.0, -1.0, None]
-        assert down_share([rising, rising[::-1], np.full(n, 0.3)]).tolist() == [0.0, 1.0, 0.0]
-
-
 def test_scores_equal_but_for_rounding_are_tied() -> None:
     """The same three questions in another order: 0.6 and 0.6000000000000001."""
     same = [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]
@@ -135,25 +118,6 @@ def test_scores_equal_but_for_rounding_are_tied() -> None:
     for scores in (same, same[::-1]):
         assert monotone_tau(scores) == -1 and down_share(scores) == 0
         assert bool(progress_tau_b(scores).mask)
-
-
-def test_stacks_are_the_same_as_one_at_a_time() -> None:
-    scores = np.random.default_rng(0).integers(0, 5, (3, 4, 7))
-    for function in (monotone_tau, down_share, progress_tau_b):
-        found = function(scores)
-        assert found.shape == (3, 4)
-        for at in np.ndindex(3, 4):
-            assert function(scores[at]) == found[at]
-
-
-@pytest.mark.parametrize("function", [monotone_tau, progress_tau_b, down_share])
-def test_bad_scores(function: Callable[[Any], Any]) -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        function([0.5])
-    with pytest.raises(ValueError, match="finite"):
-        function([0.5, math.nan])
-    with pytest.raises(ValueError, match="masked"):
-        function(np.ma.masked_equal([0.5, 0.1, 0.2], 0.1))
 
 
 def all_of(*arguments: Any, **options: Any) -> Any:
@@ -223,43 +187,6 @@ def test_stacks_are_drawn_together(trials: int | None) -> None:
     assert (all_of(as_list, trials, replicates=40, seed=2) == whole).all()
 
 
-def test_columns_keep_what_trials_share() -> None:
-    """Variances of a mean over questions, and of a step, against those of new runs."""
-    runs = correlated(4_000)
-
-    def spread(means: Any) -> Any:
-        """Variances of the checkpoints' means (..., n), and of the steps between them."""
-        return np.concatenate([means.var(axis=0), np.diff(means).var(axis=0)])
-
-    true = spread(runs.mean(axis=(2, 3)))
-    columns, apart = np.zeros(5), np.zeros(5)
-    for R in runs[:60]:
-        right = R.sum(axis=-1)
-        counts = Counts(np.stack([16 - right, right], axis=-1))
-        for found, given_ in ((columns, R), (apart, counts)):
-            found += spread(resampled_scores(given_, AVG, replicates=200)["avg"]) / 60
-    # Resampled trials vary by (N - 1) / N of what trials do.
-    assert (np.abs(columns / true * 16 / 15 - 1) < 0.12).all()
-    # One question at a time: means far too steady, and steps too restless.
-    assert (apart[:3] < 0.3 * true[:3]).all() and (apart[3:] > 1.08 * true[3:]).all()
-
-
-def test_columns_of_independent_trials_do_no_harm() -> None:
-    rng = np.random.default_rng(1)
-    R = rng.random((200, 3, 20, 16)) < 0.4
-    found = np.mean([resampled_scores(r, AVG, replicates=100)["avg"].var(axis=0) for r in R], 0)
-    close(found, 0.4 * 0.6 / 20 / 16 * 15 / 16, 0.1 * 0.4 * 0.6 / 320)
-
-
-def test_a_missing_trial_is_drawn_by_question() -> None:
-    R = np.ma.array(correlated(1)[0], mask=False)
-    R[0, 0, 0] = np.ma.masked
-    right, had = R.sum(axis=-1).filled(), R.count(axis=-1)
-    counts = Counts(np.stack([had - right, right], axis=-1))
-    assert (all_of(R, replicates=30) == all_of(counts, replicates=30)).all()
-    assert stability(R, AVG["avg"], replicates=30) == stability(counts, AVG["avg"], replicates=30)
-
-
 def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     normal = resampling.MOST_DRAWS
     for R in (track(), correlated(1, 6, 10)[0]):
@@ -272,27 +199,6 @@ def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> N
             assert (np.concatenate(parts) == whole).all()
         assert (all_of(R, 8, replicates=20, seed=1) == whole[:20]).all()
         assert (all_of(R, 8, replicates=50, seed=2) != whole).any()
-
-
-def test_memory_is_that_of_a_part() -> None:
-    for R in (track(20, 30), correlated(1, 20, 30, 40)[0]):
-        tracemalloc.start()
-        for part in resample(R, replicates=5_000):
-            assert part.nbytes <= 16 * resampling.MOST_DRAWS
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 48 * resampling.MOST_DRAWS < 5_000 * 16 * 20 * 30
-
-
-def test_masked_trials_are_not_drawn() -> None:
-    rows = [[[1, 0, 1], [1]], [[1, 1], [0, 1, 1, 1]]]
-    matrix = np.ma.stack([ragged(row, 4) for row in rows])
-    counts = [[[1, 2], [0, 1]], [[0, 2], [1, 3]]]
-    found, same = (stability(R, AVG["avg"], replicates=50) for R in (matrix, Counts(counts)))
-    assert found == same
-    assert [part.sum(axis=-1).max(axis=0).tolist() for part in resample(matrix)] == [
-        [[3, 1], [2, 4]]
-    ]
 
 
 @pytest.mark.parametrize("trials", [None, 8])
@@ -325,17 +231,6 @@ def test_stability_against_a_slow_loop(trials: int | None) -> None:
     assert found.tau_b_undefined == 0
 
 
-@pytest.mark.parametrize("N", [3, 16, 97])
-def test_average_bayes_and_pass_at_1_are_equally_steady(N: int) -> None:
-    """Bayes@N is the average, moved; with the same N of every question the order is the same."""
-    same: Scores = {**AVG, "bayes": lambda R: bayes(R)[0], "Pass@1": PASS["Pass@1"]}
-    for seed in range(4):
-        found = stabilities(track(12, 7, N, seed), same, replicates=300, seed=seed)
-        assert found["avg"] == found["bayes"] == found["Pass@1"]
-        fewer = stabilities(track(12, 7, N, seed), same, trials=2, replicates=300)
-        assert fewer["avg"] == fewer["bayes"] == fewer["Pass@1"]
-
-
 def test_replicates_are_shared_by_the_scores() -> None:
     together = stabilities(track(), {**AVG, **PASS}, replicates=100)
     for label, score in {**AVG, **PASS}.items():
@@ -344,63 +239,3 @@ def test_replicates_are_shared_by_the_scores() -> None:
     close(found["avg"], found["Pass@1"])
     # Draw by draw Pass@k is above the average, which it would not be on other trials.
     assert found["avg"].shape == (100, 6) and (found["Pass@16"] >= found["avg"]).all()
-
-
-def test_undefined_tau_b_is_counted_and_left_out() -> None:
-    """Two checkpoints, one trial each: half of the replicates are level."""
-    found = stability(Counts([[[1, 1]], [[1, 1]]]), AVG["avg"], trials=1, replicates=4_000)
-    assert found.tau == -1 and found.tau_b is None and found.down == 0
-    assert abs(found.tau_b_undefined - 0.5) < 0.04
-    assert found.tau_b_mean is not None and abs(found.tau_b_mean) < 0.06
-    assert (found.tau_b_low, found.tau_b_high) == (-1.0, 1.0)
-    assert abs(found.tau_mean + 0.5) < 0.04 and abs(found.down_mean - 0.25) < 0.04
-    never = stability(Counts([[[4, 0]], [[4, 0]]]), AVG["avg"], replicates=10)
-    assert never.tau_b_undefined == 1 and (never.tau, never.tau_mean) == (-1, -1)
-    assert (never.tau_b, never.tau_b_mean, never.tau_b_low, never.tau_b_high) == (None,) * 4
-    numbers = [x for s in (found, never) for x in s if x is not None]
-    assert all(isinstance(x, float) and math.isfinite(x) for x in numbers)
-
-
-def test_spread_over_replicates_is_that_of_other_runs() -> None:
-    """The standard deviation of tau of new runs of the same checkpoints, and the bootstrap's."""
-    rng = np.random.default_rng(0)
-    logits = (
-        rng.normal(-1, 1.5, 30) + np.linspace(0, 1.2, 12)[:, None] + rng.normal(0, 0.15, (12, 1))
-    )
-    p = 1 / (1 + np.exp(-logits))
-    runs, spreads = [], []
-    for seed in range(60):
-        right = rng.binomial(16, p)
-        R = Counts(np.stack([16 - right, right], axis=-1))
-        runs.append(stability(R, AVG["avg"], replicates=1).tau)
-        spreads.append(
-            monotone_tau(resampled_scores(R, AVG, replicates=200, seed=seed)["avg"]).std()
-        )
-    assert 0.7 < np.mean(spreads) / np.std(runs) < 1.4
-
-
-def test_bad_arguments() -> None:
-    good = track()
-    for arguments, text in (
-        ({"trials": 0}, "trials"),
-        ({"trials": 2.0}, "trials"),
-        ({"replicates": 0}, "replicates"),
-        ({"seed": -1}, "seed"),
-        ({"confidence": 1.0}, "confidence"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            stability(good, AVG["avg"], **arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="one training"):
-        stability(Counts([[1, 2], [2, 1]]), AVG["avg"])
-    with pytest.raises(ValueError, match="at least 2 checkpoints"):
-        stability(Counts([[[1, 2], [2, 1]]]), AVG["avg"])
-    with pytest.raises(ValueError, match="has 0 trials"):
-        stability(Counts([[[1, 2]], [[0, 0]]]), AVG["avg"])
-    with pytest.raises(ValueError, match="one score a matrix"):
-        stability(good, avg)
-    with pytest.raises(ValueError, match="has 4 trials, but Pass@8"):
-        stability(good, PASS["Pass@8"], trials=4)
-    with pytest.raises(ValueError, match=r"outcomes 1 \(correct\)"):
-        stability([[[0, 2]], [[1, 1]]], AVG["avg"])
-    with pytest.raises(ValueError, match="replicates"):  # before the first part is asked for
-        resample(Counts([[1, 2]]), replicates=0)

@@ -1,6 +1,5 @@
 """The table of runs, its remarks, and the map of one run: figures of real folders and workers."""
 
-import json
 import os
 import re
 import signal
@@ -10,19 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import Capsys, make_run, run_of
+from helpers import Capsys, make_run
 from progressing import FIRST, SECOND, THIRD, row, session, writing
 from rich.console import Console
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cluster.jobs import UNKNOWN, Job
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.status import board
-from bayes_at_n.pipeline.status.counts import Counts
-from bayes_at_n.pipeline.status.progress import Progress, total_of
+from bayes_at_n.pipeline.status.counts import count
+from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Observer, show_run
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
@@ -78,8 +74,8 @@ def test_every_trial_is_a_character(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_a_map_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
-    counts = Counts(make_run(tmp_path / "run", {"a": "1" * 90 + "0" * 29 + ".", "b": "-" * 120}))
-    counts.refresh()
+    run = make_run(tmp_path / "run", {"a": "1" * 90 + "0" * 29 + ".", "b": "-" * 120})
+    counts = count(run)
     lines = [line.rstrip() for line in board.map_lines(counts, 60)]
     assert "b   0/120: 120 no_answer" in lines
     at = lines.index("a  90/119: 90 correct, 29 wrong, 1 pending")
@@ -99,24 +95,6 @@ def test_complete_or_extended_and_nothing_is_written(tmp_path: Path, capsys: Cap
         assert found.startswith(figures) and "alive" not in found
     assert "2.0+1.0" in found
     assert before == {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
-
-
-def test_the_score_is_what_grade_and_score_find(tmp_path: Path, capsys: Capsys) -> None:
-    texts = {
-        "a": [r"\boxed{1/2}", r"\boxed{\frac{2}{4}}", r"\boxed{0.5}", r"\boxed{3}"],
-        "b": ["no box", r"\boxed{5", r"\boxed{\sqrt{8}}", r"\boxed{2\sqrt{2}}"],
-        "c": [r"\boxed{2}</think>", r"<think>\boxed{2}</think>\boxed{7}", r"\boxed{2}", ""],
-    }
-    gold = {"a": r"\frac{1}{2}", "b": r"2\sqrt{2}", "c": "2"}
-    marks = {"a": "++++", "b": "++++", "c": "++~."}
-    run = make_run(tmp_path / "run", marks, gold=gold, texts=texts)
-    grade(run)
-    score(run)
-    metrics = json.loads((run.path / "scores.json").read_text())["metrics"]
-    capsys.readouterr()
-    [found] = [x for x in printed(run, capsys) if x.startswith("run 11/12")]
-    value, _, low, high = metrics["bayes"].values()
-    assert f"{value:.3f} {low:.3f} to {high:.3f} {metrics['avg']['value']:.3f}" in found
 
 
 def test_without_words_all_runs_are_shown(
@@ -167,17 +145,6 @@ def test_workers_alive_and_dead_are_listed(tmp_path: Path, capsys: Capsys) -> No
     assert [w.alive for w in workers(run.path)] == [False] * 3  # and both left as they should
 
 
-def test_a_lone_live_worker_and_its_time_left(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "1111"}, "sampling.trials=8")
-    (run.attempts / "00000.parquet").rename(run.attempts / f"{FIRST}-00000.parquet")
-    session(run, FIRST, state="sampling", ended=False, wall_s=100.0, updated=time.time())
-    with Heartbeat(run.path, FIRST):
-        [found] = progress(run.path)
-    assert found.workers_alive == 1 and found.seconds_left == pytest.approx(100, rel=0.05)
-    [found] = progress(run.path)
-    assert (found.workers_alive, found.workers_dead, found.seconds_left) == (0, 1, None)
-
-
 def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=100")
     now = time.time()
@@ -199,45 +166,7 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
     assert not found.is_finished
 
 
-def test_a_worker_that_just_began_counts_from_its_beginning(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=10")
-    now = time.time()
-    session(run, FIRST, wall_s=50.0, updated=now, ended=False)
-    with writing(run, FIRST) as writer:
-        for trial in range(5):
-            writer.append([row("a", trial, finished=now)])
-        [found] = progress(run.path)
-    assert found.seconds_left == pytest.approx(50, rel=0.1)
-
-
 # Several runs
-
-
-def test_prices_of_runs_and_their_sum(tmp_path: Path, capsys: Capsys) -> None:
-    paid = "engine.price_in=1000000"  # 1 a token; prompts have 3
-    run_of(tmp_path, "m1", {"a": "1."}, paid, "engine.price_out=2000000")
-    run_of(tmp_path, "m2", {"a": "11"}, paid)
-    (tmp_path / "sums" / "broken").mkdir()
-    (tmp_path / "sums" / "broken" / "config.yaml").write_text("nonsense: 1\n")
-    assert main(["status", str(tmp_path)]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    prices = {"m1": "13.00 of about 26.00", "m2": "6.00", "3 runs": "19.00 of about 32.00"}
-    for name, price in prices.items():
-        assert any(x.startswith(f"{name} ") and f" {price} " in f"{x} " for x in lines), name
-    assert main(["status", str(tmp_path / "sums" / "m1"), "--json"]) == 0
-    one = json.loads(capsys.readouterr().out)
-    assert (one["price"], one["price_total"]) == (13, 26)
-    run_of(tmp_path, "m3", {"a": "1"})
-    assert total_of(progress(tmp_path)).price is None  # of m3 unknown
-
-
-def test_slurm_jobs_are_counted_once() -> None:
-    shared = [Job("generate", f"7_{i}", "RUNNING", "n1", "1:00", "") for i in range(2)]
-    waits = Job("grade", "8", "PENDING", "", "0:00", "Dependency")
-    found = [Progress(jobs=shared), Progress(jobs=[*shared, waits])]
-    assert board.remarks(found)[-1] == "Slurm: 2 running, 1 pending"
-    lost = Job("", "", UNKNOWN, "", "", "squeue did not answer within 15 s")
-    assert board.remarks([*found, Progress(jobs=[lost])])[-1] == f"Slurm: {lost.reason}"
 
 
 def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What is read of a run, and how often: real files that are written meanwhile."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +7,14 @@ import pytest
 from helpers import add_attempts, make_run
 from progressing import FIRST, SECOND, row, writing
 
-from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.status.counts import Counts
+from bayes_at_n.pipeline.status.counts import count
 from bayes_at_n.pipeline.store.outcomes import words
+from bayes_at_n.pipeline.store.runfolder import Run
 
 
-def read(counts: Counts) -> list[str]:
+def read(run: Run) -> list[str]:
     """Everything there is to know, as the outcomes of all trials."""
-    counts.refresh()
+    counts = count(run)
     short = {"correct": "1", "wrong": "0", "no_answer": "-", "pending": "+"}
     marks = np.vectorize(short.get)(words(counts.outcomes)).astype(object)
     marks[~counts.done] = "."
@@ -24,36 +23,19 @@ def read(counts: Counts) -> list[str]:
 
 def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "", "b": ""}, "sampling.trials=3")
-    counts = Counts(run)
-    assert read(counts) == ["...", "..."]
+    assert read(run) == ["...", "..."]
     with writing(run, FIRST) as writer:
         for trial, answer in enumerate(("2", "3")):
             writer.append([row("a", trial, answer)])
-            assert read(counts)[0] == "++."[: trial + 1] + "." * (2 - trial)
+            assert read(run)[0] == "++."[: trial + 1] + "." * (2 - trial)
         writer.append([row("b", 2, finish_reason="length")])
         writer.append([row("b", 7)])  # more trials than the run has now
         writer.append([row("x", 0)])  # no question of the run
-        assert read(counts) == ["++.", "..+"]
+        assert read(run) == ["++.", "..+"]
+        counts = count(run)
         assert counts.finished[FIRST].size == 3 and counts.tokens.sum() == 15
     assert not list(run.attempts.glob("*.journal"))
-    assert read(counts) == ["++.", "..+"] and counts.done.sum() == 3
-
-
-def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "+1", "b": "0+"})
-    with writing(run, FIRST) as writer:
-        writer.append([row("a", 0)])
-        [growing] = run.attempts.glob("*.journal")
-        counts = Counts(run)
-        before = read(counts)
-        spoilt = [*run.attempts.glob("*.parquet"), *run.grades.glob("*.parquet"), growing]
-        kept = {path: (path.read_bytes(), path.stat()) for path in spoilt}
-        for path, (content, status) in kept.items():
-            path.write_bytes(bytes(len(content)))  # neither the size nor the time tells
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        assert read(counts) == before == ["+1", "0+"]
-        for path, (content, _) in kept.items():
-            path.write_bytes(content)
+    assert read(run) == ["++.", "..+"]
 
 
 def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
@@ -66,38 +48,35 @@ def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
         whole = path.read_bytes()
         copy = make_run(tmp_path / "copy", {"a": ""}, "sampling.trials=2")
         copy.attempts.mkdir()
-        torn, counts = copy.attempts / path.name, Counts(copy)
+        torn = copy.attempts / path.name
         for size in (first - 1, first, first + 1, first + 20, len(whole) - 1):
             torn.write_bytes(whole[:size])
-            assert read(counts) == [".." if size < first else "+."]
+            assert read(copy) == [".." if size < first else "+."]
         torn.write_bytes(whole)
-        assert read(counts) == ["++"]
+        assert read(copy) == ["++"]
 
 
 @pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
 def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
-    counts = Counts(run)
     for worker in order:
         with writing(run, worker) as writer:
             writer.append([row("a", 0, "2" if worker == FIRST else "3", completion_tokens=9)])
-            counts.refresh()  # as a journal
-        read(counts)
-    for one in (counts, Counts(run)):
-        assert read(one) == ["+."] and one.tokens.sum() == 9
+            read(run)  # as a journal
+    counts = count(run)
+    assert read(run) == ["+."] and counts.tokens.sum() == 9
     assert counts.finished[FIRST].size == 1 and not counts.finished[SECOND].size
 
 
 def test_attempts_and_grades_that_go_are_forgotten(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "10"}, texts={"a": [r"\boxed{2}"] * 2})
     add_attempts(run, {"a": "..1"}, part="00001")
-    counts = Counts(run)
-    assert read(counts) == ["10"] and counts.graded.all()
+    assert read(run) == ["10"]
     for part in run.grades.glob("*.parquet"):
         part.unlink()
-    assert read(counts) == ["++"] and not counts.graded.any()
+    assert read(run) == ["++"]
     (run.attempts / "00000.parquet").rename(run.attempts / "_00000.parquet.damaged")
-    assert read(counts) == [".."]
+    assert read(run) == [".."]
 
 
 def test_a_damaged_part_costs_its_rows(tmp_path: Path) -> None:
@@ -105,12 +84,4 @@ def test_a_damaged_part_costs_its_rows(tmp_path: Path) -> None:
     add_attempts(run, {"b": "+"}, part="00001")
     part = run.attempts / "00000-ungraded.parquet"
     part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
-    assert read(Counts(run)) == [".."]
-
-
-def test_grades_are_taken_from_the_table_once_it_has_them(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "++"}, texts={"a": [r"\boxed{2}", "none"]})
-    counts = Counts(run)
-    assert read(counts) == ["++"]
-    grade(run)
-    assert read(counts) == ["1-"] and counts.graded.all()
+    assert read(run) == [".."]

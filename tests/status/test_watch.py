@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import struct
 import subprocess
@@ -18,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, add_attempts, make_run, run_of
+from helpers import Capsys, run_of
 from progressing import FIRST, row, session, writing
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Observer
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 COMMAND = [sys.executable, "-m", "pipeline", "status"]
 
@@ -73,21 +71,6 @@ def test_a_folder_of_runs_as_text_and_json(tmp_path: Path, capsys: Capsys) -> No
     assert one["run"] == str(root / "sums" / "good")
     assert main(["status", str(root / "other"), str(root / "sums" / "good")]) == 0
     assert re.search(r"^2 runs +5/5 ", capsys.readouterr().out, re.MULTILINE)
-
-
-def test_runs_appear_extend_and_go_while_they_are_watched(tmp_path: Path) -> None:
-    run_of(tmp_path, "m1", {"a": "1"})
-    observer = Observer([tmp_path])
-    assert [s.total for s in observer.poll()] == [1]
-    second = run_of(tmp_path, "m2", {"a": "11", "b": "1."})
-    assert [(s.name, s.done, s.total) for s in observer.poll()] == [("m1", 1, 1), ("m2", 3, 4)]
-    make_run(second.path, {"a": "", "b": ""}, "sampling.trials=5")
-    assert [(s.done, s.total) for s in observer.poll()] == [(1, 1), (3, 10)]
-    shutil.rmtree(tmp_path / "sums" / "m1")
-    assert [s.name for s in observer.poll()] == ["sums/m2"]
-    (second.path / "config.yaml").write_text("")
-    [broken] = observer.poll()
-    assert broken.fault is not None
 
 
 @pytest.mark.parametrize(
@@ -179,38 +162,6 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
         assert one.end() == 0
         text = "\n".join(one.screen())
         assert "2400/2400" in text and "done" in text, text
-
-
-def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "+++", "b": "1."})
-    terminal = Terminal([str(run.path), "--watch"])
-    terminal.wait_for("are not graded yet")
-    os.write(terminal.fd, b"\x03")
-    began = time.monotonic()
-    assert terminal.end() == 0
-    assert time.monotonic() - began < 60
-    said = terminal.output.decode(errors="replace")
-    assert "Traceback" not in said and "error" not in said and said.rstrip().endswith("\x1b[?25h")
-
-
-def test_without_a_terminal_blocks_of_lines_until_it_is_done(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "1."})
-    name = f"{tmp_path.name}/run"
-    command = [*COMMAND, str(run.path), "--watch", "--every", "0.5"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        with Heartbeat(run.path, "w"):
-            seen = [process.stdout.readline() for _ in range(14)]
-            add_attempts(run, {"a": ".1"}, part="00001")
-            while "2/2" not in seen[-1]:
-                seen.append(process.stdout.readline())
-            seen += [process.stdout.readline() for _ in range(4)]
-            assert process.poll() is None  # nothing is pending, and somebody is alive
-        rest = process.stdout.read()
-        assert process.wait(30) == 0
-    assert sum(f"{name} 1/2 1 1 " in " ".join(line.split()) for line in seen) >= 2
-    assert any(line.startswith(f"{name} ") and " 2/2 " in line for line in rest.splitlines())
-    assert "\x1b" not in "".join(seen)
 
 
 def test_json_again_and_again(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from helpers import change_attempts, make_run
 
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
-from bayes_at_n.pipeline.store import graded, outcomes
-from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, NO_ANSWER, OUTCOMES, PENDING, WRONG
+from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, PENDING, WRONG
 
 MARKS = {"a": "10-~", "b": "ut(.", "c": "+1"}
 
@@ -36,12 +35,6 @@ def test_outcomes_and_boxes_are_those_of_the_grades(tmp_path: Path) -> None:
     ]
 
 
-def test_fewer_trials_are_the_first(tmp_path: Path) -> None:
-    run = make_run(tmp_path, {"a": "1011", "b": "01.1"})
-    run.cfg.sampling.trials = 2
-    assert outcomes.read(run).codes.tolist() == [[CORRECT, WRONG], [WRONG, CORRECT]]
-
-
 def test_who_decided_is_counted(tmp_path: Path) -> None:
     """Of what a verifier decides, what the rules would not have accepted, and would have."""
     r, w, p = CORRECT, WRONG, PENDING
@@ -58,22 +51,6 @@ def test_who_decided_is_counted(tmp_path: Path) -> None:
     pending = found._replace(codes=np.where(codes == PENDING, np.int8(WRONG), codes))
     assert ";" not in outcomes.deciders_line(run, pending)
     assert outcomes.deciders_line(run, found._replace(judged=None)) == ""
-
-
-def test_a_verifier_that_decides_is_read(tmp_path: Path) -> None:
-    run = make_run(tmp_path, {"a": "10", "b": "01."}, "dataset.judge=all", "verifier=demo")
-    found = outcomes.read(run, table=graded.graded(run, quiet=True))
-    assert found.judged is not None and found.judged.shape == (2, 3)
-    assert not found.judged[:, 2].any()  # no attempt, and nobody who decides
-    assert outcomes.read(make_run(tmp_path / "x", {"a": "1"})).judged is None
-
-
-def test_a_question_without_a_hash_is_named() -> None:
-    none = np.empty((2, 0), np.int8)
-    with pytest.raises(UserError, match="question 2 "):
-        outcomes.Outcomes(["a", "b"], ["x", ""], none, none, none).positions()
-    thrice = outcomes.Outcomes(["a", "b", "c"], ["x"] * 3, none, none, none)
-    assert thrice.positions() == {"x": 0, "x 2": 1, "x 3": 2}
 
 
 def test_what_attempts_took(tmp_path: Path) -> None:
@@ -123,9 +100,3 @@ def test_lengths_and_up_to_which_limit_they_tell(tmp_path: Path) -> None:
     assert read().known == np.inf
     told["a", 0] = (None, None)  # type: ignore[assignment]
     assert read().guessed == 0 and outcomes.lengths(run, ["b"]).tokens.tolist() == [[3, -1]]
-
-
-def test_a_smaller_limit() -> None:
-    codes = np.array([0, 0, 1, PENDING], np.int8)
-    assert outcomes.capped(codes, [8, 9, 20, 99], 8).tolist() == [0, NO_ANSWER, NO_ANSWER, PENDING]
-    assert outcomes.words([0, 5, PENDING]).tolist() == [OUTCOMES[0], OUTCOMES[5], "pending"]

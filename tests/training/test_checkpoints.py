@@ -123,28 +123,3 @@ def test_means_are_left_out_unless_named(tmp_path: Path, three: list[Path], caps
     assert not capsys.readouterr().err
     with pytest.raises(UserError, match=MANIFEST):
         names([f"{tmp_path}/*-mean"])
-
-
-def test_a_trainers_folder_holds_the_checkpoints(tmp_path: Path, three: list[Path]) -> None:
-    for path in three[0].iterdir():
-        shutil.copy(path, tmp_path)
-    assert names([tmp_path, three[0]]) == [tmp_path.name, "step-1"]
-    assert names([f"{tmp_path}/*"]) == ["step-1", "step-2", "step-3"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "words"),
-    [
-        ("{}/step-9", "has step-1, step-2 and step-3"),
-        ("{}/stp*", "has step-1, step-2 and step-3"),
-        ("{}/step-1/config.json", "is a file"),
-        ("Qwen/Qwen3-4B", "for a hub id, .*`python -m pipeline prefetch"),
-        ("{}/step-1/empty", WEIGHTS),
-    ],
-)
-def test_patterns_that_find_nothing(
-    tmp_path: Path, three: list[Path], pattern: str, words: str
-) -> None:
-    (three[0] / "empty").mkdir()
-    with pytest.raises(UserError, match=words):
-        names([pattern.format(tmp_path)])

@@ -14,14 +14,12 @@ import pytest
 from helpers import Capsys, run_of
 from scipy.stats import binom, norm, rankdata
 
-from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.training import pairing, protocols, prr
+from bayes_at_n.pipeline.training import pairing, prr
 from bayes_at_n.pipeline.training.prr import pair_counts, reversals
 
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
@@ -212,18 +210,6 @@ def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> Non
         assert before.name.removesuffix("-base") == after.name.removesuffix("-tuned")
 
 
-def test_a_pairing_against_the_names_is_said(tmp_path: Path, capsys: Capsys) -> None:
-    random_sides(tmp_path, 3)
-    folder = tmp_path / "sums"
-    after = ",".join(str(folder / f"{name}-tuned") for name in "bac")
-    found = measured(tmp_path, f"after={after}")
-    message = "by name a-base belongs to a-tuned, but is paired with b-tuned"
-    assert [row["after"] for row in found["ranks"][:3]] == ["b-tuned", "a-tuned", "c-tuned"]
-    assert found["pairing_doubt"] == message and message in capsys.readouterr().err
-    assert f"Warning: {message}" in (tmp_path / "out" / "prr.md").read_text()
-    assert pairing.mismatch(["a-base", "b-base"], ["x", "y"]) is None
-
-
 def test_twins_are_no_models_and_count_only_when_all_are_there(tmp_path: Path) -> None:
     for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
         run_of(tmp_path, name)
@@ -251,39 +237,9 @@ def test_fewer_trials_leave_out_k_and_other_trials_are_said(tmp_path: Path) -> N
     assert [row["protocol"] for row in found["protocols"]] == labels
     page = (tmp_path / "out" / "prr.md").read_text()
     assert "Pass@4: left out" in page and "differs: trials" in page
-    assert "cost: unknown" in page
     assert not [key for key, row in enumerate(found["protocols"]) if row["cost"] is not None]
     measured(tmp_path, "metrics=pass@4")
     assert not (tmp_path / "out" / "trend.png").exists()
-
-
-def test_ragged_runs_have_no_number_of_trials(tmp_path: Path) -> None:
-    for name in ("a-base", "b-base", "a-tuned", "b-tuned"):
-        pending = {"x": "1101", "y": "10.0" if name == "b-base" else "1001"}
-        run_of(tmp_path, name, pending)
-    found = measured(tmp_path, "metrics=pass@1,pass@2", "confidence=0.975")
-    rows = {row["protocol"]: row for row in found["protocols"]}
-    assert list(rows) == ["avg@N", "Bayes@N", "Pass@1", "Pass@2"]
-    # Of before there are 15 trials of 4 questions.
-    assert rows["avg@N"]["trials"] == 15 / 4 and rows["Pass@2"]["trials"] == 2
-    cost = 2 * (1.25 * 3 + 0.125 * 3 * (15 / 4 - 1) + 10 * 5 * 15 / 4) / 1e6
-    assert rows["avg@N"]["cost"] == rows["Bayes@N"]["cost"] == pytest.approx(cost)
-    page = (tmp_path / "out" / "prr.md").read_text()
-    assert "2 questions, 3 to 4 trials" in page and "N: questions have 3 to 4 trials" in page
-    assert "97.5% interval of the difference" in page and "low 97.5%" in page
-    assert "98" not in page.split("differs")[0]
-    assert [percent(x) for x in (0.9, 0.975, 0.9999)] == ["90%", "97.5%", "99.99%"]
-
-
-def test_settings_that_cannot_work_are_refused() -> None:
-    for settings, message in (
-        (["after=x"], "before: "),
-        (["before=x"], "after: "),
-        (["before=x", "after=y", "metrics=pass@0"], "metrics=.*pass@0"),
-        (["before=x", "after=y", "draws=5"], "draws=5: "),
-    ):
-        with pytest.raises(UserError, match=message):
-            load(settings)
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys) -> None:
@@ -315,11 +271,3 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path, capsys: Capsys
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
         measured(tmp_path, f"after={runs}/[ab]-tuned", f"out={tmp_path / 'file' / 'in'}")
-
-
-def test_an_import_that_is_named_greedy_is_taken_for_it(tmp_path: Path) -> None:
-    sampled, warm = run_of(tmp_path, "a").path, run_of(tmp_path, "a-greedy")
-    assert protocols.greedy_twins([sampled]) is None
-    manifest = runfolder.read_json(warm.manifest) | {"imported": {"sampling_known": False}}
-    runfolder.write_json(warm.manifest, manifest)
-    assert protocols.greedy_twins([sampled]) == [warm.path]

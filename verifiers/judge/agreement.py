@@ -5,6 +5,7 @@ correct" a B (incorrect) or a C (invalid). An attempt on which the grader has no
 timeout, is better left out than counted as not correct.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,3 +83,86 @@ def agreement(correct: Bools, labels: Ints) -> Agreement:
     totals = np.ma.masked_equal(table.sum(axis=1, keepdims=True), 0)  # type: ignore[no-untyped-call]
     two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
     return Agreement(table, 100 * table / totals, cohen_kappa(two_by_two))
+
+
+class Alpha(NamedTuple):
+    """Agreement of several judges or votes beyond chance."""
+
+    alpha: float  # 1: all agree; 0: as by chance; NaN: all votes are the same
+    low: float  # ends of its interval over questions; NaN where it is not known
+    high: float
+    units: int  # attempts with two votes at least
+    votes: int  # on these
+
+
+def krippendorff(
+    units: Sequence[Sequence[Any]],
+    scale: str = "nominal",
+    clusters: Sequence[Any] | None = None,
+    confidence: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Alpha:
+    """Compute Krippendorff's alpha of votes on attempts, with an interval.
+
+    With d(x, y) = 1 for different votes (scale="nominal") or (x - y)^2 (scale="interval", for
+    numbers), n_u votes on unit u, units with one vote left out, and n votes on the others::
+
+        observed = 1/n sum_u sum_{i != j in u} d(v_i, v_j) / (n_u - 1)
+        expected = sum_{i != j} d(v_i, v_j) / (n (n - 1))     over all pairs of votes
+        alpha    = 1 - observed / expected
+
+    Attempts at one question are alike, so the interval is a percentile bootstrap over clusters.
+
+    Args:
+        units: votes on each attempt, of any number of judges.
+        scale: of the votes.
+        clusters: the question of each unit; None: units are independent.
+        confidence: of the interval, in (0, 1).
+        draws: bootstrap replicates.
+        seed: of these.
+
+    Source: Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
+
+    >>> found = krippendorff([["a", "a"], ["a", "b"], ["b", "b"], ["b", "b", "b"]])
+    >>> round(found.alpha, 4), found.units, found.votes
+    (0.5556, 4, 9)
+    >>> round(krippendorff([[1, 2], [3, 3], [7, 6]], "interval").alpha, 4)
+    0.9385
+    """
+    kept = [i for i, votes in enumerate(units) if len(votes) > 1]
+    if not kept:
+        return Alpha(np.nan, np.nan, np.nan, 0, 0)
+    values = sorted({vote for i in kept for vote in units[i]}, key=lambda v: (str(type(v)), v))
+    place = {value: k for k, value in enumerate(values)}
+    counts = np.array(
+        [np.bincount([place[v] for v in units[i]], minlength=len(values)) for i in kept]
+    )
+    if scale == "interval":
+        numbers = np.array(values, np.float64)
+        apart = (numbers[:, None] - numbers) ** 2
+    else:
+        apart = 1.0 - np.eye(len(values))
+    size = counts.sum(axis=1)
+    within = ((counts @ apart) * counts).sum(axis=1) / (size - 1)
+    labels = [kept.index(i) if clusters is None else clusters[i] for i in kept]
+    of = np.unique(np.array([str(label) for label in labels]), return_inverse=True)[1]
+    groups = int(of.max()) + 1
+    sums = np.zeros((groups, len(values) + 1))
+    np.add.at(sums, of, np.column_stack([counts, within]))
+
+    def alpha(total: Any) -> Any:
+        votes, disagreement = total[..., :-1], total[..., -1]
+        n = votes.sum(axis=-1)
+        expected = ((votes @ apart) * votes).sum(axis=-1) / (n - 1)
+        return 1 - np.divide(
+            disagreement, expected, out=np.full(n.shape, np.nan), where=expected > 0
+        )
+
+    whole = float(alpha(sums.sum(axis=0)))
+    drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), draws)
+    several = alpha(drawn @ sums)
+    tail = (1 - confidence) / 2
+    known = groups > 1 and np.isfinite(several).any()
+    low, high = np.nanquantile(several, [tail, 1 - tail]) if known else (np.nan, np.nan)
+    return Alpha(whole, float(low), float(high), len(kept), int(size.sum()))

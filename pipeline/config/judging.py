@@ -1,0 +1,82 @@
+"""Settings of a judge that writes: how it samples, and how its text ends."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from bayes_at_n.pipeline.config.checks import Named, Positive, must
+from bayes_at_n.pipeline.config.sampling import SamplingConfig
+from bayes_at_n.verifiers.judge import judgement
+
+_GROUP = "a regular expression with one group, the label"
+Pattern = Annotated[str, must(_GROUP, lambda text: _groups(text) == 1)]
+
+
+def _groups(text: str) -> int:
+    try:
+        return re.compile(text).groups
+    except re.error:
+        return 0
+
+
+@dataclass
+class JudgeSampling(SamplingConfig):
+    """The sampling protocol of a judge; `trials` are its votes on an attempt."""
+
+    name: str = "judge"  # name in records
+    trials: Annotated[int, Field(ge=1, le=100)] = 1  # votes
+    max_tokens: Positive = 8192  # completion tokens per vote
+    prompt_logprobs: bool = False  # store log-probs of prompts
+
+
+@dataclass
+class JudgementConfig:
+    """How the text of a judge with `kind=generate` ends, and what that means."""
+
+    # the last match of this outside of quotations is the judgement; ^ begins a line
+    pattern: Pattern = judgement.LINE
+    # instead, the label is the value of this key of a JSON object, which the engine enforces
+    key: Named | None = None
+    # correct, wrong, no_answer, or points by label; default: correct, incorrect, not_attempted
+    labels: dict[str, Any] = field(default_factory=dict)
+    # most points of an attempt; labels are then 0 to this by default
+    points: Annotated[int, Field(ge=1, le=100)] | None = None
+    weights: list[float] = field(
+        default_factory=list
+    )  # score of each point value; default: n / most
+
+    def problems(self) -> Iterator[str]:
+        known = [*judgement.OUTCOMES] if self.points is None else [*range(self.points + 1)]
+        if bad := [label for label, means in self.labels.items() if means not in known]:
+            means = f"labels.{bad[0]}={self.labels[bad[0]]}"
+            yield f"{means}: must be one of {', '.join(map(str, known))}"
+        if self.weights and len(self.weights) != len(known) * (self.points is not None):
+            yield f"weights: must be {len(known)} numbers, one for each number of judgement.points"
+
+    @property
+    def form(self) -> judgement.Form:
+        """Return how judgements are read."""
+        own = judgement.LABELS if self.points is None else judgement.points(self.points)
+        labels = {str(k).casefold(): v for k, v in self.labels.items()} or own
+        return judgement.Form(labels, self.pattern, self.key or "")
+
+    @property
+    def scores(self) -> list[float] | None:
+        """Return the score of 0, 1, ... points; None: outcomes are correct or not."""
+        if self.points is None:
+            return None
+        return self.weights or [n / self.points for n in range(self.points + 1)]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a judge's text; empty without `key`."""
+        if self.key is None:
+            return {}
+        whole: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": self.points}
+        label = whole if self.points and not self.labels else {"enum": [*self.form.labels]}
+        fields = {"reasoning": {"type": "string"}, self.key: label}
+        shape = {"type": "object", "properties": fields, "required": [*fields]}
+        return shape | {"additionalProperties": False}

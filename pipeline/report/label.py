@@ -1,0 +1,113 @@
+"""The verb `label`: a page where a person labels attempts, blind to model and judge.
+
+The page is one file without network, of the report's parts. It keeps labels in the browser and
+hands them over as a download, `NAME.jsonl`, which `score RUN labels=NAME.jsonl` reads.
+"""
+
+import random
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import note, results
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import configured
+from bayes_at_n.pipeline.display.table import print_json
+from bayes_at_n.pipeline.report import build
+from bayes_at_n.pipeline.score import people
+from bayes_at_n.pipeline.store import find, graded, labels, outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import drawn_sample, label_chances
+from bayes_at_n.verifiers import LETTERS
+
+SAMPLE = 60  # attempts of a run
+_PARTS = ("label", "maths", "prose")
+
+
+def label(words: list[str], open: bool = False) -> None:
+    """Draw attempts to label, and write the page on all of them; `open`: open it in the browser.
+
+    `labels.sample=N` draws N more: the first at random, later ones rather where the labels so far
+    show errors, or grader and verifier disagree. Several runs share a page, in random order.
+    Raises UserError: no run, or one without grades. OSError: the folder cannot be written.
+    """
+    folders, settings = compose.folders_of(words)
+    paths = [run for folder in folders for run in find.runs_in(Path(folder))]
+    if not paths:
+        raise UserError(f"label: name run folders, as in `{PROGRAM} label runs/aime25`")
+    runs = [Run(configured([str(path), *settings], "label")) for path in paths]
+    rows = [row for run in runs for row in _rows(run)]
+    random.Random(0).shuffle(rows)
+    out = paths[0] / "labels" if len(paths) == 1 else paths[0].parent / "_labels"
+    out.mkdir(exist_ok=True)
+    atomic.write_text(out / "label.html", _page(rows))
+    note(f"label: {len(rows)} attempts; then `{PROGRAM} score RUN labels=NAME.jsonl`")
+    results.print(str(out / "label.html"))
+    print_json({"page": out / "label.html", "attempts": len(rows)})
+    if open and not webbrowser.open((out / "label.html").resolve().as_uri()):
+        note("no browser can be started; open the file by hand")
+
+
+def draw(run: Run) -> labels.Drawn:
+    """Draw what `labels.sample` asks for, by default 60 attempts of a run without any; keep all."""
+    found, before = outcomes.read(run), labels.drawn(run)
+    keys = people.keys_of(found)
+    earlier, order = np.zeros(keys.size), np.empty(0, np.int64)
+    if before:
+        rows, order = rowkeys.rows_of(keys, before.keys), before.order
+        earlier = np.where(rows < 0, 0.0, before.chances[rows])
+    left = ~np.isin(keys, order)
+    size = min(run.cfg.labels.sample or (0 if before else SAMPLE), int(left.sum()))
+    if not size:
+        if before:
+            return before
+        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
+    now = label_chances(people.doubts(run, found, keys) if before else earlier, size, left=left)
+    rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size, order.size])
+    order = np.append(order, keys[left][drawn_sample(now[left], rng)])
+    sample = labels.Drawn(keys, 1 - (1 - earlier) * (1 - now), order)
+    (run.path / "labels").mkdir(exist_ok=True)
+    with atomic.replacing(run.path / "labels" / "drawn.npz") as file:
+        np.savez_compressed(file, **sample._asdict())
+    return sample
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    """Return what the page shows of a run's drawn attempts, and by what its download names them."""
+    sample, file = draw(run), run.cfg.labels.file
+    given = labels.rows(Path(file).expanduser(), run) if file else {}
+    chances = dict(zip(sample.keys.tolist(), sample.chances.tolist(), strict=True))
+    answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), sample.order)["answer"]
+    found, keys = list[dict[str, Any]](), sample.order.tolist()
+    for i, text in rowkeys.responses(run, sample.order, parquet.Damage(), few=True):
+        question, trial = run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF
+        shown = runfolder.as_presented(run.cfg, question, trial)
+        options = zip(LETTERS, shown["choices"] or (), strict=False)
+        key = {"run": run.path.name, "question_id": question["question_id"], "trial": trial}
+        of_page = {
+            "problem": "\n\n".join([shown["problem"], *(f"{a}. {b}" for a, b in options)]),
+            "gold": shown["gold"],
+            "answer": runfolder.presented_letter(shown, answers[i].as_py() or ""),
+            "text": text,
+            "marker": run.cfg.model.reasoning_end,
+        }
+        correct = given[keys[i]]["correct"] if keys[i] in given else None
+        found.append({**key, "chance": chances[keys[i]], "correct": correct, **of_page})
+    return found
+
+
+def _page(rows: list[dict[str, Any]]) -> str:
+    """Render the page; its scripts are the only ones that may run."""
+    css = (build.FOLDER / "report.css").read_text(encoding="utf-8")
+    preact = (build.FOLDER / "preact.min.js").read_text(encoding="utf-8")
+    code = "\n".join((build.FOLDER / f"{n}.js").read_text(encoding="utf-8") for n in _PARTS)
+    js = f'{preact}\n(() => {{\n"use strict";\n{code}\n}})();\n'
+    library = (build.FOLDER / "katex.min.js").read_text(encoding="utf-8")
+    scripts = {"js": Markup(js), "library": Markup(library), "css": Markup(css)}
+    return build.rendered("label.html", policy=build.policy(css, js, library), rows=rows, **scripts)

@@ -1,0 +1,179 @@
+"""The score corrected by people's labels: the judge's errors, by length, and intervals with them.
+
+The judge is whatever decides the run's outcomes, and beside it the verifier where there are
+verdicts. Scores are avg over these questions, as what people would call correct.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import joined, percent, plural
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.store import graded, labels, outcomes, rowkeys
+from bayes_at_n.pipeline.store.labels import People
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED, Outcomes
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.verifiers.judge.agreement import krippendorff
+
+Parts = dict[str, Any]
+GROUPS = ("shorter", "longer")  # half of the attempts
+
+
+def keys_of(graded: Outcomes) -> Ints:
+    """Return the keys (`rowkeys.encode`) of all attempts with an outcome, (n,), in order."""
+    question, trial = np.nonzero(graded.codes != PENDING)
+    return np.asarray(question.astype(np.int64) << 32 | trial, np.int64)
+
+
+def words(run: Run, found: Outcomes, keys: Ints) -> dict[str, Floats]:
+    """Return what each judge says of the attempts, (n,), 0 to 1: `grader`, and any `verifier`.
+
+    Where the rules cannot decide, the grader's word is the verifier's P(A), or 0.
+    """
+    verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"], "warn").table, keys)
+    codes = found.codes[found.codes != PENDING]
+    p = pc.fill_null(verdict["a"], 0.0).to_numpy().clip(0, 1)
+    said = {"grader": np.where(np.isin(codes, UNDECIDED), p, codes == CORRECT).astype(np.float64)}
+    if not verdict["label"].null_count:
+        said["verifier"] = pc.equal(verdict["label"], "A").cast("float64").to_numpy()
+    return {
+        name: of for name, of in said.items() if name == "grader" or (of != said["grader"]).any()
+    }
+
+
+def lengths(run: Run, keys: Ints) -> Ints:
+    """Return the half of the attempts that each is in by its tokens, (n,): 0 shorter, 1 longer."""
+    tokens = outcomes.lengths(run).tokens[keys >> 32, keys & 0xFFFFFFFF]
+    return np.asarray(tokens > np.median(tokens), np.int64)
+
+
+def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
+    """Guess the squared error of the judge's word on each attempt, (n,).
+
+    From the labels so far, by what it says, by length, and where grader and verifier differ.
+    """
+    said, people = words(run, found, keys), labels.read(run, keys)
+    grader = said["grader"]
+    differ = np.abs(grader - said.get("verifier", grader)) >= 0.5
+    cell = 4 * differ + 2 * (grader >= 0.5) + lengths(run, keys)
+    errors, many = np.where(np.arange(8) < 4, 0.05, 0.3) * 2, np.full(8, 2.0)  # a guess of ours
+    if people:
+        errors += np.bincount(cell[people.at], (people.values - grader[people.at]) ** 2, 8)
+        many += np.bincount(cell[people.at], minlength=8)
+    return np.asarray((errors / many)[cell])
+
+
+def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
+    """Correct avg by the run's labels; return what `scores.json` holds of it, and a table.
+
+    None without labels. Raises UserError: a file of labels cannot be used.
+    """
+    keys, level = keys_of(found), run.cfg.scoring.confidence
+    if (people := labels.read(run, keys)) is None:
+        return None
+    trials, question = (found.codes != PENDING).sum(axis=1), keys >> 32
+    weights = 1 / (trials[question] * (trials > 0).sum())  # of each attempt in avg; sum 1
+    own: Parts = {"weights": weights, "confidence": level, "chances": people.chances}
+    own["questions"], long = question, lengths(run, keys)
+    clusters = np.array(outcomes.clusters(run))[question]
+    record: Parts = {"labels": people.at.size, "attempts": keys.size, "confidence": level}
+    rows = list[Parts]()
+
+    def add(who: str, value: float, low: float | None = None, high: float | None = None) -> None:
+        rows.append({"who": who, "value": value, "interval": None if low is None else (low, high)})
+
+    for name, said in words(run, found, keys).items():
+        powered = scoring.prediction_powered(
+            said, people.values, people.at, clusters=clusters, **own
+        )
+        powered = powered._replace(value=min(max(powered.value, 0.0), 1.0))
+        sharp = (said >= 0.5).astype(np.float64)
+        bayes = scoring.misclassification(sharp, people.values, people.at, groups=long, **own)
+        add(name, float(weights @ said))
+        rows[-1] |= _errors(people, sharp, np.ones(keys.size, bool))
+        add("  corrected by people", powered.value, powered.low, powered.high)
+        if powered.pool is not None:
+            add("  corrected, similar questions", powered.value, *powered.pool[2:])
+        add("  misclassification model", bayes.score.value, *bayes.score[2:])
+        by_length = dict[str, Parts]()
+        for half, group in enumerate(GROUPS[: 2 * long.max()]):  # none if all are as long
+            ends = {k: of._asdict() for k, of in bayes._asdict().items() if k != "score"}
+            by_length[group] = {k: {p: v[half] for p, v in of.items()} for k, of in ends.items()}
+            rows.append({"who": f"  {group} half"} | _errors(people, sharp, long == half))
+        record[name] = {
+            "value": float(weights @ said),
+            "corrected": powered._asdict() | {"pool": powered.pool and powered.pool._asdict()},
+            "misclassification": bayes.score._asdict(),
+            "by_length": by_length,
+        }
+    alone = scoring.prediction_powered(np.zeros(keys.size), people.values, people.at, rate=0, **own)
+    add("labels alone", alone.value, *alone[2:4])
+    record["labels_alone"] = {k: v for k, v in alone._asdict().items() if k != "pool"}
+    lines = ["false negatives: correct judged wrong; false positives: wrong judged correct"]
+    if agreed := _agreement(people):
+        record["agreement"], line = agreed
+        lines.append(line)
+    columns = [
+        Column("who", "score by", align="left"),
+        Column("value", "score", format="{:.3f}"),
+        Column("interval", f"{percent(level)} interval", format="{:.3f}"),
+        Column("missed", "false negatives"),
+        Column("accepted", "false positives"),
+    ]
+    title = f"{plural(people.at.size, 'label')} of people, {plural(keys.size, 'attempt')}"
+    return record, Table(title, columns, rows, lines)
+
+
+def of_runs(runs: Mapping[str, Run], confidence: float) -> Table | None:
+    """Tabulate the corrected score of each run with labels; None where none has any."""
+    rows = list[Parts]()
+    for name, run in runs.items():
+        made = corrected(run, outcomes.read(run, quiet=True)) if labels.files(run) else None
+        if made:
+            record, table = made
+            of = record["grader"]["corrected"]
+            ends = {"corrected": of["value"], "interval": (of["low"], of["high"])}
+            first = {key: table.rows[0][key] for key in ("value", "missed", "accepted")}
+            rows.append({"model": name, "labels": record["labels"], **first, **ends})
+    columns = [
+        Column("model", "model", align="left"),
+        Column("value", "avg", format="{:.3f}"),
+        Column("corrected", "by people", format="{:.3f}"),
+        Column("interval", f"{percent(confidence)} interval", format="{:.3f}"),
+        *(Column(key, key) for key in ("labels", "missed", "accepted")),
+    ]
+    notes = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
+    return Table("scores corrected by people's labels", columns, rows, notes) if rows else None
+
+
+def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:
+    """Count the judge's errors among the labeled attempts of a group; labels of 0.5 are of none."""
+    sure, word = among[people.at] & (people.values != 0.5), said[people.at] == 1
+    right = people.values > 0.5
+    counts = {"missed": (sure & right, ~word), "accepted": (sure & ~right, word)}
+    return {key: f"{(of & wrong).sum()} of {of.sum()}" for key, (of, wrong) in counts.items()}
+
+
+def _agreement(people: People) -> tuple[Parts, str] | None:
+    """Compare people on the attempts that several labeled; None without any."""
+    by_key = {
+        key: [of[key] for of in people.by.values() if key in of]
+        for key in set[int]().union(*people.by.values())
+    }
+    shared = {key: said for key, said in by_key.items() if len(said) > 1}
+    if not shared:
+        return None
+    alpha = krippendorff([*shared.values()], "interval", [key >> 32 for key in shared])
+    same = float(np.mean([len({*said}) == 1 for said in shared.values()]))
+    names = joined(sorted(people.by), 5)
+    line = (
+        f"{names} agree on {same:.1%} of {plural(len(shared), 'attempt')}, Krippendorff's alpha"
+        f" {alpha.alpha:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
+    )
+    return {"people": [*people.by], "same": same, **alpha._asdict()}, line

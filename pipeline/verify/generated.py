@@ -1,0 +1,305 @@
+"""Judgements that a judge writes (`verifier.kind=generate`): sample, read and count its votes.
+
+A judge's votes are attempts of a run of their own, `RUN/judgements/HASH/`: HASH identifies the
+judge (weights, prompt, engine, sampling), and a question's id is the hash of the text that is
+judged. So they are sampled as attempts are: with seeds and log-probs, by any number of workers,
+resumed after interruptions, within a budget. How votes are read may change later without sampling
+again. A vote that cannot be read is sampled again twice, under other seeds; an attempt none of
+whose votes can be read is undecided: it has no outcome, and does not count as wrong.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base import atomic, lease
+from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, substep, warn
+from bayes_at_n.pipeline.config import settings
+from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.generate.stage import generate
+from bayes_at_n.pipeline.prepare import endpoint, models, questions_table
+from bayes_at_n.pipeline.prepare import stage as prepare
+from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards, tables
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
+from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import prompts, texts
+from bayes_at_n.pipeline.workers import guard
+from bayes_at_n.prompts import turns
+from bayes_at_n.verifiers.judge import agreement, judgement
+from bayes_at_n.verifiers.maths.boxed import final_part
+
+TRIES = 3  # of a vote; with temperature 0, where all are equal, one
+_AT_ONCE = 1024  # prompts rendered together
+_LABEL = {"correct": "A", "wrong": "B", "no_answer": "C"}
+UNDECIDED = "U"
+_SLACK = 3  # bytes of a token at least, where only a server knows the tokens
+Meaning = str | int | None  # of a vote: outcome or points; None: it cannot be read
+Votes = dict[str, dict[int, Meaning]]  # by text and trial
+
+
+def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> None:
+    """Sample the votes that are pending, derive verdicts from all, and report on them.
+
+    Args:
+        original: the run with the settings to save.
+        run: the run with a prompt that is on this machine.
+        template: the prompt's text.
+        made_by: the judge's identity, see `stage.identity`.
+
+    Raises: as `pipeline.generate.stage.generate`.
+    """
+    lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
+    with lock, guard.unmoved(run.path, "attempts were verified"):
+        judge = _judge(run, made_by)
+        of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
+        made_from = graded.verdict_inputs(run, of_grades)
+        made_from |= {"verifier": made_by, "template": made_by["template"]}
+        if VERDICTS_TABLE.pending(run, made_from | _marks(judge)):
+            attempts = texts.texts_to_judge(run, template)
+            with engines.keeping():
+                unjudged = _sample(run, judge, template, attempts)
+            runfolder.save_verifier(original)
+            made_from |= _marks(judge)
+            made_from |= {"unjudged": unjudged} if unjudged else {}
+            _derive(run, judge, attempts, made_from)
+        else:
+            note_alone("verify: nothing pending, all attempts are judged")
+        report(run)
+
+
+def _marks(judge: Run) -> dict[str, Any]:
+    return {"judgements": tables.marks(judge.path, "attempts")}
+
+
+def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
+    """Return the run whose attempts are the judge's votes."""
+    v, cfg = run.cfg.verifier, verifier_as_model(run.cfg)
+    sampling = replace(v.sampling)
+    if v.judgement.key and cfg.engine.name in settings.STRUCTURED:
+        sampling.json_schema = v.judgement.schema
+    model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
+    protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
+    made = {k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels")}
+    made["sampling"] = str(protocol)
+    folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
+    blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
+    blank.dataset.name = blank.dataset.path = "judged"
+    blank.prompt.name, blank.prompt.template = Path(v.prompt).stem, "{problem}"
+    blank.verifier = VerifierConfig(name="none", id=None)
+    blank.budget, blank.trust, blank.run_dir = v.budget, run.cfg.trust, str(folder)
+    return Run(blank)
+
+
+def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
+    """Sample votes until each text has enough that can be read; return how many texts have none.
+
+    With a budget that is spent, some votes are missing.
+    """
+    names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
+    votes, before = judge.cfg.sampling.trials, -1
+    tries = TRIES if judge.cfg.sampling.temperature else 1
+    _prepare(run, judge, template, attempts)
+    while True:
+        found = read(judge, run.cfg.verifier)
+        limits = {name: wanted(found.get(name, {}), votes, tries) for name in names}
+        keys = ((name, trial) for name in names for trial in range(limits[name]))
+        missing = sum(trial not in found.get(name, {}) for name, trial in keys)
+        stored = sum(map(len, found.values()))
+        if not missing or stored == before:
+            return sum(not found.get(name) for name in names)
+        before = stored
+        most, file = max(limits.values()), judge.path / "wanted.json"
+        runfolder.write_json(file, {str(judge.path): [most, most, limits]})
+        sampling = replace(judge.cfg.sampling, trials=most)
+        note(f"verify: {plural(missing, 'judgement')} to sample, {votes} of a text")
+        with substep():
+            generate(Run(replace(judge.cfg, sampling=sampling, race=str(file))))
+
+
+def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
+    """Return how many trials of a text are wanted: `votes`, and another for each unreadable one.
+
+    At most `tries` for each vote.
+
+    >>> wanted({}, 1), wanted({0: "wrong"}, 1), wanted({0: None}, 1), wanted({0: None, 1: 7}, 1)
+    (1, 1, 2, 2)
+    >>> wanted(dict.fromkeys(range(9)), 1), wanted({0: 7, 1: None, 2: 7, 3: None}, 3)
+    (3, 5)
+    """
+    most = votes
+    while most < tries * votes and all(trial in read for trial in range(most)):
+        readable = sum(read[trial] is not None for trial in range(most))
+        if readable >= votes:
+            break
+        most += votes - readable
+    return min(most, tries * votes)
+
+
+def read(judge: Run, v: VerifierConfig) -> Votes:
+    """Read the judge's votes. One that was cut off is unreadable, even if it holds a judgement."""
+    found, form, damage = Votes(), v.judgement.form, parquet.Damage()
+    end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
+    for batch in shards.batches(judge.attempts, ATTEMPTS, names, damage):
+        for row in batch.to_pylist():
+            start = final_part(row["text"], end) if row["finish_reason"] == "stop" else None
+            name = row["question_id"]
+            tag, means = prompts.tag(name), None
+            if start is not None:
+                means = judgement.read(row["text"][start:], form, tag)
+            found.setdefault(name, {})[row["trial"]] = means
+    if damage.lines:
+        warn(f"{judge.path}: {damage}; set aside, so these texts are judged again")
+        shards.set_aside(damage, ATTEMPTS)
+    return found
+
+
+def _prepare(run: Run, judge: Run, template: str, attempts: pa.Table) -> None:
+    """Add the texts that have no prompt yet to the judge's questions."""
+    path, earlier = judge.path / "questions.parquet", QUESTIONS.empty_table()
+    if path.exists():
+        earlier = parquet.read_whole(path, QUESTIONS)
+    new = texts.distinct(attempts, ["", *earlier["question_id"].to_pylist()])
+    if not len(new):
+        return
+    tokenizer = endpoint.tokenizer(judge.cfg)
+    server = endpoint.facts(judge, tokenizer)
+    rows = _rows(run, judge, template, new, tokenizer, server)
+    whole = pa.concat_tables([earlier, *rows])
+    described = None if tokenizer is None else models.describe_tokenizer(judge.cfg.model, tokenizer)
+    weights = endpoint.weights(judge.cfg, server)
+    identity = questions_table.identity_of(judge.cfg, whole, [], weights)
+    built = questions_table.Built(whole, identity, server, described)
+    judge.path.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(judge.path / "prompt.txt", template)
+    runfolder.claim(judge, identity)
+    with runfolder.locked_settings(judge):
+        prepare.save(judge, built)
+
+
+def _rows(
+    run: Run, judge: Run, template: str, new: pa.Table, tokenizer: Any, server: Any
+) -> Iterator[pa.Table]:
+    """Yield rows of the questions table for texts; a long attempt is cut in its middle."""
+    v, limit = run.cfg.verifier, judge.cfg.sampling.max_tokens
+    context = server.context if server is not None else models.context(judge.cfg.model)
+    chat, names = server is not None and server.api == "chat", new["judged"].to_pylist()
+    if context is not None and context <= limit:
+        limit = context // 2
+    render = None if chat else prompts.Prompts(v, tokenizer, context or 1 << 30, limit)
+    waiting = list[tuple[str, prompts.Candidate]]()
+
+    def rendered() -> pa.Table:
+        rows = []
+        built = [] if render is None else render.build([candidate for _, candidate in waiting])
+        for i, (name, candidate) in enumerate(waiting):
+            turn, start, end = prompts.fill(template, candidate)
+            if render is None and context is not None:
+                most = max(0, _SLACK * (context - limit) - len(turn) + end - start)
+                turn = turn[:start] + _middle_cut(turn[start:end], most) + turn[end:]
+            text = json.dumps(turns(turn, None), ensure_ascii=False) if chat else turn
+            ids = built[i].token_ids if built else None
+            about = {"problem": "", "gold": "", "question_hash": name[:16], "max_tokens": limit}
+            rows.append({"question_id": name, "prompt": text, "prompt_token_ids": ids, **about})
+        waiting.clear()
+        return pa.Table.from_pylist(rows, QUESTIONS)
+
+    for i, candidate in texts.candidates(run, new, few=True):
+        waiting.append((names[i], candidate))
+        if len(waiting) == _AT_ONCE:
+            yield rendered()
+    if waiting:
+        yield rendered()
+
+
+def _middle_cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most // 2] + prompts.CUT + text[-(most // 2) :]
+
+
+def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, Any]) -> None:
+    """Write the verdicts of all pending parts of attempts."""
+    v, found = run.cfg.verifier, read(judge, run.cfg.verifier)
+    votes, keys = v.sampling.trials, attempts["key"].to_numpy()
+    rows = []
+    for name in attempts["judged"].to_pylist():
+        of = found.get(name)
+        rows.append(None if of is None else verdict([of[t] for t in sorted(of)], votes, v))
+    kept = np.array([row is not None for row in rows], bool)
+    columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
+    ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
+    table = pa.table({"question_id": ids, "trial": keys[kept] & 0xFFFFFFFF})
+    for field in VERDICTS:
+        if field.name in _OF_VOTES.names:
+            table = table.append_column(field, columns[field.name])
+        elif field.name not in KEY:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    stems = attempts["part"].filter(pa.array(kept))
+    for part in VERDICTS_TABLE.pending(run, made_from):
+        of_part = table.filter(pc.equal(stems, part.stem))
+        VERDICTS_TABLE.write(run.path, part.stem, of_part, made_from, part.mark)
+    VERDICTS_TABLE.sweep(run)
+    (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
+    note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
+
+
+_OF_VOTES = pa.schema([VERDICTS.field(n) for n in ("a", "b", "c", "label", "points", "votes")])
+
+
+def verdict(means: Iterable[Meaning], votes: int, v: VerifierConfig) -> dict[str, Any]:
+    """Return the verdict of an attempt's votes in the order of their trials.
+
+    `a`, `b` and `c` are the shares of the first `votes` readable ones that are correct (or earn all
+    points), wrong, and no answer. The label is the most frequent outcome; of equally frequent ones
+    the one with the lowest score. Without any readable vote it is `UNDECIDED`.
+
+    >>> verdict(["correct", None, "wrong", "correct"], 3, VerifierConfig())["label"]
+    'A'
+    >>> from bayes_at_n.pipeline.config.judging import JudgementConfig
+    >>> of = VerifierConfig(judgement=JudgementConfig(points=7))
+    >>> [verdict(votes, 4, of)["points"] for votes in ([7, 2, 2, 1], [7, 0], [None, None])]
+    [2, 0, None]
+    """
+    read, most = [one for one in means if one is not None][:votes], v.judgement.points
+    if not read:
+        return {"label": UNDECIDED, "votes": []}
+    counts = Counter[Any](read)
+    order: list[Any] = ["correct", "wrong", "no_answer"] if most is None else [*range(most, -1, -1)]
+    choice: Any = max(counts, key=lambda one: (counts[one], order.index(one)))
+    full, none = ("correct", "no_answer") if most is None else (most, None)
+    a, c = (counts[one] / len(read) for one in (full, none))
+    label = _LABEL[choice] if isinstance(choice, str) else "A" if choice == most else "B"
+    points = choice if isinstance(choice, int) else None
+    words = [*map(str, read)]
+    return {"a": a, "b": 1 - a - c, "c": c, "label": label, "points": points, "votes": words}
+
+
+def report(run: Run) -> None:
+    """Print how many attempts are undecided, and how far votes and grader agree."""
+    table = graded.read_verdicts(run, ["label", "votes"]).table
+    labels, votes = table["label"], table["votes"].to_pylist()
+    undecided = pc.sum(pc.equal(labels, UNDECIDED)).as_py() or 0
+    measures: dict[str, Any] = {"attempts": len(table), "undecided": undecided}
+    if undecided:
+        share = f"{undecided} of {plural(len(table), 'attempt')} are undecided"
+        warn(f"verify: {share}: no judgement of theirs can be read; they are left out of scores")
+    units = [row for row in votes if len(row) > 1]
+    if units:
+        scale = "nominal" if run.cfg.verifier.judgement.points is None else "interval"
+        questions = [
+            row
+            for row, of in zip(table["question_id"].to_pylist(), votes, strict=True)
+            if len(of) > 1
+        ]
+        found = agreement.krippendorff(units, scale, questions)
+        measures["alpha"] = found._asdict() | {"scale": scale}
+        ends = f"{found.low:.3f} to {found.high:.3f}"
+        results.print(f"agreement of votes: Krippendorff's alpha {found.alpha:.3f} ({ends})")
+    runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)

@@ -1,0 +1,302 @@
+"""A mean that a judge estimates, corrected by people's labels of some attempts.
+
+Of n attempts a judge (a grader, a verifier, a panel) has a word on each, f_i from 0 to 1, and
+people on m of them, y_i, drawn with known chances c_i. Two estimators, for two situations:
+
+- :func:`prediction_powered` is unbiased whatever the judge's errors depend on, takes words and
+  labels between 0 and 1, and any chances. Use it by default.
+- :func:`misclassification` models the errors: within a group (a length, say) they are equally
+  likely for all attempts of which the judge says the same. Of words 0 and 1 it also tells the
+  judge's sensitivity and specificity by group, with intervals, and with few labels its interval is
+  narrower where errors are rare.
+
+Attempts are trials of questions. With ``questions`` both intervals are for the mean over *these*
+questions of the chance that people call an attempt correct, as :func:`scoring.avg` and Bayes@N
+have it; without, for these very attempts. ``benchmarks/judged.py`` measures coverage and width.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from bayes_at_n.scoring.numerics.checks import (
+    UNIT,
+    Floats,
+    check_confidence,
+    check_probabilities,
+    check_whole,
+    nonnegative_array,
+)
+from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.scoring.numerics.results import Summary, result, within
+
+DRAWS = 4_000  # of a posterior
+_UNIFORM = 0.5  # share of a sample that is drawn without regard to doubts
+
+
+class Corrected(NamedTuple):
+    """What :func:`prediction_powered` finds."""
+
+    value: float  # may lie outside 0..1, unlike the ends
+    sigma: float
+    low: float
+    high: float
+    rate: float  # lambda: the trust in the judge, 0 (labels alone) to 1
+    pool: Summary | None  # for the pool that questions are a sample of; None: without questions
+
+
+class Sample(NamedTuple):
+    """Checked words and labels."""
+
+    f: Floats  # (n,) the judge's words
+    y: Floats  # (m,) the labels
+    at: Ints  # (m,) positions of the labeled
+    w: Floats  # (n,) what each attempt counts; sum 1
+    c: Floats  # (m,) the chance of each labeled attempt to be drawn
+    rows: Ints | None  # (n,) the question of each attempt, 0..M-1
+
+    @property
+    def shares(self) -> Floats:
+        """Return what each label counts, (m,): w / c, scaled to the sum 1 (Hajek 1971)."""
+        shares = self.w[self.at] / self.c
+        return np.asarray(shares / shares.sum())
+
+    def of_trials(self, chance: Floats) -> float:
+        """Return the variance that trials add: chances (n,) are averaged within each question."""
+        if self.rows is None:
+            return 0.0
+        many, size = np.bincount(self.rows), np.bincount(self.rows, self.w)
+        mean = np.bincount(self.rows, self.w * chance) / size
+        return float((size**2 * mean * (1 - mean) / many).sum())
+
+
+def prediction_powered(
+    predicted: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    at: npt.ArrayLike,
+    weights: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+    chances: npt.ArrayLike | None = None,
+    questions: npt.ArrayLike | None = None,
+    clusters: npt.ArrayLike | None = None,
+    rate: float | None = None,
+) -> Corrected:
+    """Estimate the mean label from a judge's word on all attempts and labels of a sample.
+
+    ``predicted``, (n,), is the judge's word on each attempt, 0 to 1; ``labels``, (m,), what people
+    say of the attempts ``at``, positions 0..n-1, each once; ``weights``, (n,), what an attempt
+    counts (1/n each by default; their sum is 1); ``chances``, (m,), with what probability each
+    labeled attempt was to be drawn (m/n by default); ``questions``, (n,), the question of each
+    attempt, and ``clusters``, (n,), what it was drawn with for the pool (its question by default).
+    With s_i = w_i / c_i, scaled to the sum 1 over the sample::
+
+        value = lambda sum_all w_i f_i + sum_sample s_i (y_i - lambda f_i)
+
+    The chances must not depend on the labels. Then, whatever the judge's errors, value has the mean
+    sum_all w_i y_i, up to a bias of 1/m of sigma where chances or weights differ. lambda is the
+    one of least variance, cut off at 0 and 1 (the guard of PPI++: a useless judge costs nothing);
+    ``rate`` sets it: 1 is plain prediction-powered inference, 0 the labels alone. The interval has
+    the variance of the sample, for fixed questions plus that of their trials. So that a sample
+    without errors does not claim that there are none, one error of each kind is added for it (as
+    Agresti and Coull 1998 do for a share); it is Student's with the effective number of labels.
+
+    Raises ValueError: no label, a position twice, other numbers. Sources: Angelopoulos et al. 2023,
+    arXiv 2301.09633, and 2311.01453 (lambda); Zrnic and Candes 2024, arXiv 2403.03208 (chances);
+    Sarndal, Swensson and Wretman 1992, chapter 6, for the variance.
+
+    >>> found = prediction_powered([1, 1, 1, 0, 0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 3, 4], rate=1)
+    >>> round(found.value, 4), found.low < found.value < found.high
+    (0.375, True)
+    """
+    s = _sample(predicted, labels, at, weights, chances, questions)
+    g, f, y, m = s.shares, s.f[s.at], s.y, s.y.size
+    more = np.append(g, [1 / m] * 2) * m / (m + 2)  # with an error of each kind
+    said, true = np.append(f, [1.0, 0.0]), np.append(y, [0.0, 1.0])
+    left = 1 - np.append(s.c, [s.c.mean()] * 2)
+    lam = _rate(more, said, true) if rate is None else float(rate)
+    base, shift = lam * float(s.w @ s.f), float(g @ (y - lam * f))
+    moved = float(more @ (true - lam * said))
+    rest = true - lam * said - moved
+    sampled = float((more**2 * rest**2 * left).sum()) * (m + 2) / m
+    trials = s.of_trials((moved + lam * s.f).clip(0, 1))
+    sigma, level = (sampled + trials) ** 0.5, check_confidence(confidence)
+    effective = 1 / float((more**2).sum())
+    reach = float(-scipy.special.stdtrit(max(effective - 2, 1), (1 - level) / 2)) * sigma
+    middle = base + shift + left.mean() * (moved - shift)
+    drawn = s.rows if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    pool = None if drawn is None else _pool(s, lam, shift, drawn, sigma, level)
+    low, high = (within(middle + side * reach, UNIT) for side in (-1, 1))
+    return Corrected(base + shift, sigma, low, high, lam, pool)
+
+
+class Misclassified(NamedTuple):
+    """What :func:`misclassification` finds; posterior means, standard deviations and quantiles."""
+
+    score: Summary
+    sensitivity: Summary  # P(judged correct | correct), arrays (G,) by group
+    specificity: Summary  # P(judged wrong | wrong), likewise
+
+
+def misclassification(
+    predicted: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    at: npt.ArrayLike,
+    weights: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+    chances: npt.ArrayLike | None = None,
+    questions: npt.ArrayLike | None = None,
+    groups: npt.ArrayLike | None = None,
+) -> Misclassified:
+    """Estimate the mean label, and the judge's errors by group, from words 0 and 1.
+
+    ``groups``, (n,), are whole numbers 0..G-1, such as short and long (one group by default); all
+    else is as for :func:`prediction_powered`, with words of 0 and 1 only. With W_gf the weight of
+    the attempts of group g with word f, and q_gf the chance that people call one correct::
+
+        q_gf ~ Beta(1/2 + correct, 1/2 + incorrect)       of the labels in that cell
+        score       = sum_gf W_gf q_gf
+        sensitivity = W_g1 q_g1 / sum_f W_gf q_gf,  specificity likewise
+
+    Labels of unequal chances count s_i, scaled to their effective number (Kish 1965), so that the
+    cells need not explain the chances. The trials of ``questions`` add their variance. Posterior
+    by 4,000 seeded draws. Raises ValueError: as :func:`prediction_powered`; words other than 0
+    and 1. Source: Gelman et al., Bayesian Data Analysis, section 8.3 (a stratified sample whose
+    strata are the judge's words, with Jeffreys' prior).
+
+    >>> found = misclassification([1] * 60 + [0] * 40, [1] * 9 + [0] + [0] * 10, range(50, 70))
+    >>> [round(x, 2) for x in found.score], round(float(found.sensitivity.value[0]), 2)
+    ([0.54, 0.06, 0.4, 0.62], 0.97)
+    """
+    s = _sample(predicted, labels, at, weights, chances, questions)
+    if not np.isin(s.f, (0, 1)).all():
+        raise ValueError("predicted: pass 0 and 1")
+    group = np.zeros(s.f.size, np.int64) if groups is None else np.asarray(groups)
+    cell, rng = (2 * group + s.f).astype(np.int64), np.random.default_rng(0)
+    many = 2 * (int(group.max()) + 1)
+    W = np.bincount(cell, s.w, many)
+    own, g = cell[s.at], s.shares
+    total, squares = (np.bincount(own, of, many) for of in (g, g**2))
+    size = total**2 / np.maximum(squares, 1e-300)
+    mean = np.bincount(own, g * s.y, many) / np.maximum(total, 1e-300)
+    hits = size * mean
+    q = rng.beta(0.5 + hits, 0.5 + (size - hits).clip(0), (DRAWS, many))
+    left = 1 - np.bincount(own, minlength=many) / np.maximum(np.bincount(cell, minlength=many), 1)
+    q = q.mean(axis=0) + (q - q.mean(axis=0)) * left**0.5  # what is labeled is known
+    noise = s.of_trials(q.mean(axis=0)[cell]) ** 0.5
+    right, wrong = (part.reshape(DRAWS, -1, 2) for part in (W * q, W * (1 - q)))
+    score = (right.sum(axis=(1, 2)) + noise * rng.standard_normal(DRAWS)).clip(0, 1)
+    tiny = 1e-300  # a group without attempts
+    rates = right[..., 1] / (right.sum(axis=2) + tiny), wrong[..., 0] / (wrong.sum(axis=2) + tiny)
+    level = check_confidence(confidence)
+    return Misclassified(*(_posterior(of, level) for of in (score, *rates)))
+
+
+def label_chances(
+    doubts: npt.ArrayLike,
+    size: int,
+    weights: npt.ArrayLike | None = None,
+    left: npt.ArrayLike | None = None,
+) -> Floats:
+    """Compute with what chance to draw each of n attempts as one of ``size`` to label next, (n,).
+
+    ``doubts``, (n,), are guesses of the squared error of the judge's word, 0 to 1: half of the
+    labels go to attempts at random, so that no guess can hide an error, half in proportion to
+    w_i sqrt(doubt_i), which is best for :func:`prediction_powered` where the guess is right.
+    ``left``, (n,), bool, are attempts that were not drawn before (all by default): their chances
+    have the sum ``size``, and the others have what the same rule gives. An attempt that had the
+    chance c before and has q now, was to be drawn at all with 1 - (1 - c) (1 - q). Raises
+    ValueError: more labels than attempts left. Source: Zrnic and Candes 2024, arXiv 2403.03208,
+    section 3, after Neyman 1934.
+
+    >>> label_chances([0.25, 0.25, 0.01, 0.01], size=2).round(3).tolist()
+    [0.667, 0.667, 0.333, 0.333]
+    """
+    doubt = check_probabilities(doubts, "doubts")
+    free = np.ones(doubt.size, bool) if left is None else np.asarray(left, bool)
+    if check_whole(size, "size", least=1) > free.sum():
+        raise ValueError(f"size is {size}: there are {free.sum()} attempts left")
+    w = np.ones(doubt.size) if weights is None else nonnegative_array(weights, "weights")
+    focus = w * np.sqrt(doubt) + 1e-12 * w
+    chance = _UNIFORM / doubt.size + (1 - _UNIFORM) * focus / focus.sum()
+    sure = np.zeros(doubt.size, bool)
+    while True:  # those above 1 are sure, and the rest share what is left
+        rest = size - (sure & free).sum()
+        share = rest * chance / max(chance[~sure & free].sum(), 1e-300)
+        if not (above := ~sure & free & (share > 1)).any():
+            return np.asarray(np.where(sure, 1.0, share.clip(max=1)))
+        sure |= above
+
+
+def drawn_sample(chances: npt.ArrayLike, rng: np.random.Generator) -> Ints:
+    """Draw positions with these chances, (n,) of a whole sum m: exactly m of them, in random order.
+
+    Systematic in a random order, so that each position's chance is exactly its own. Source: Madow
+    1949; Hartley and Rao 1962 for the order.
+
+    >>> sorted(drawn_sample([1, 0.5, 0.5, 0], np.random.default_rng(0)).tolist())
+    [0, 2]
+    """
+    order = rng.permutation(len(chance := check_probabilities(chances, "chances")))
+    ends = np.cumsum(chance[order])
+    hits = np.searchsorted(ends, rng.random() + np.arange(round(ends[-1])), side="right")
+    return np.asarray(rng.permutation(order[hits.clip(max=ends.size - 1)]))
+
+
+def _sample(
+    predicted: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    at: npt.ArrayLike,
+    weights: npt.ArrayLike | None,
+    chances: npt.ArrayLike | None,
+    questions: npt.ArrayLike | None,
+) -> Sample:
+    """Check what both estimators take."""
+    f, y = check_probabilities(predicted, "predicted"), check_probabilities(labels, "labels")
+    place = np.asarray(at)
+    if f.ndim != 1 or y.ndim != 1 or place.shape != y.shape:
+        raise ValueError("pass predictions (n,), and labels (m,) at positions (m,), one at least")
+    if place.dtype.kind not in "iu" or len(np.unique(place)) < len(place):
+        raise ValueError("at: must be positions, each once")
+    if place.min() < 0 or place.max() >= f.size:
+        raise ValueError(f"at: must be positions 0..{f.size - 1}")
+    w = np.full(f.size, 1 / f.size) if weights is None else nonnegative_array(weights, "weights")
+    if w.shape != f.shape or abs(w.sum() - 1) > 1e-9:
+        raise ValueError("weights: must be one for each prediction, with sum 1")
+    share = np.full(y.size, y.size / f.size) if chances is None else np.asarray(chances)
+    c = check_probabilities(share, "chances")
+    if c.shape != y.shape or not c.all():
+        raise ValueError("chances: must be one for each label, above 0")
+    rows = None if questions is None else np.unique(np.asarray(questions), return_inverse=True)[1]
+    return Sample(f, y, place, w, c, rows)
+
+
+def _rate(g: Floats, f: Floats, y: Floats) -> float:
+    """Return the lambda of least variance of the labels' part, cut off at 0 and 1."""
+    df, dy = f - g @ f, y - g @ y
+    return float(np.clip((g**2 * df * dy).sum() / (g**2 * df**2).sum(), 0, 1))
+
+
+def _pool(s: Sample, rate: float, shift: float, drawn: Ints, sigma: float, level: float) -> Summary:
+    """Compute the interval for the pool of clusters, from what each cluster adds to the value.
+
+    Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``.
+    """
+    part = s.w * (rate * s.f + shift)
+    part[s.at] += s.shares * (s.y - rate * s.f[s.at] - shift)
+    size = np.bincount(drawn, s.w)
+    sums, clusters = np.bincount(drawn, part), size.size
+    value = float(sums.sum())
+    off = np.append(sums - size * value, [-value / clusters, (1 - value) / clusters])
+    off -= off.mean()
+    spread = max((off**2).sum() * (clusters + 2) / (clusters + 1), 0.0) ** 0.5
+    own = (sums - size * value) @ (sums - size * value) * clusters / max(clusters - 1, 1)
+    reach = float(-scipy.special.stdtrit(clusters + 1, (1 - level) / 2)) * max(spread, sigma)
+    ends = (within(value + side * reach, UNIT) for side in (-1, 1))
+    return Summary(value, max(float(own) ** 0.5, sigma), *ends)
+
+
+def _posterior(draws: Floats, level: float) -> Summary:
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return Summary(*map(result, (draws.mean(axis=0), draws.std(axis=0), low, high)))

@@ -1,0 +1,126 @@
+r"""Train the tiny judge of the demo, which writes its judgement: some minutes on one core.
+
+    python scripts/train_judge.py
+
+writes ``demo/judge/``, a Hugging Face folder (Qwen3 architecture, bf16) that reads the prompt
+``prompts/verifier/demo-judge.txt``. It writes final and gold answer character by character up to
+the first difference, then its judgement, as in ``77 22\nJudgement: correct``. That is what so small
+a model can learn: each step copies or compares two neighbors. The cases are those of the verifier
+(``verifier_task.py``); what it is worth on real attempts is in ``tests/verify/test_generated.py``.
+"""
+
+import argparse
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from train_demo import WARMUP, Sample, batches, chat, fit, save
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
+from verifier_task import PROMPT, Case, cases, turn
+
+TEMPLATE = PROMPT.with_name("demo-judge.txt").read_text(encoding="utf-8")
+TOKENIZER = PROMPT.parent.parent.parent / "demo" / "models" / "step-3900"
+SEED, STEPS, COOL = 20261128, 500, 0.4  # COOL: the last share of the steps, with falling rates
+SHORT = 8_000  # cases at the beginning that show only the two answers
+UNTAGGED = TEMPLATE.replace(" {tag}", "")  # what an injection may imitate
+# Those whose label the two restated answers show.
+KINDS = ("right", "wrong", "cut", "open box", "loop", "no box", "refusal", "noise")
+WORDS = {"A": "correct", "B": "incorrect", "C": "not_attempted"}
+
+
+def written(answer: str, gold: str, label: str) -> str:
+    r"""Return what the judge is to write.
+
+    >>> written("72", "72", "A"), written("7", r"\frac{7}{2}", "B"), written("", "4", "C")
+    ('77 22\nJudgement: correct', '77 _/\nJudgement: incorrect', 'none\nJudgement: not_attempted')
+    """
+    short = [re.sub(r"\\frac\{(.*?)\}\{(.*?)\}", r"\1/\2", text)[:16] for text in (answer, gold)]
+    pairs = list[str]()
+    for a, b in itertools.zip_longest(*short, fillvalue="_"):
+        pairs.append(a + b)
+        if a != b:
+            break
+    return f"{'none' if label == 'C' else ' '.join(pairs)}\nJudgement: {WORDS[label]}"
+
+
+def sample(tokenizer: Any, case: Case, short: bool) -> Sample:
+    """Return a training example; a short one begins where the two answers are restated."""
+    prompt = chat(tokenizer, turn(TEMPLATE, case))
+    if short:
+        prompt = prompt[prompt.rindex("<final>") :]
+    head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    text = written(case.answer, case.gold, case.label)
+    tail = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    return Sample(head + tail, {len(head) - 1 + i: (t, 1.0) for i, t in enumerate(tail)})
+
+
+def samples(tokenizer: Any) -> Iterator[Sample]:
+    """Yield training examples forever, without cases whose label the two answers do not show."""
+    known = (c for c in cases(SEED, UNTAGGED) if c.kind in KINDS)
+    for number, case in enumerate(known):
+        yield sample(tokenizer, case, short=number < SHORT)
+
+
+def build(tokenizer: Any) -> Qwen3ForCausalLM:
+    """Return the untrained model: 4 layers of width 96, tied embeddings, under a megabyte."""
+    torch.manual_seed(SEED)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def rate(step: int, steps: int) -> float:
+    """Return the share of the full learning rates at a step."""
+    return min(1.0, (step + 1) / WARMUP, max((steps - step) / (COOL * steps), 0.05))
+
+
+def right(model: Any, tokenizer: Any, count: int) -> float:
+    """Return the share of unseen cases whose text is exactly the wanted one, sampled greedily."""
+    fresh = (c for c in cases(SEED + 1, UNTAGGED) if c.kind in KINDS)
+    hits = 0
+    for case in itertools.islice(fresh, count):
+        ids = tokenizer(chat(tokenizer, turn(TEMPLATE, case)), add_special_tokens=False)
+        prompt = torch.tensor([ids["input_ids"]])
+        out = model.generate(prompt, max_new_tokens=64, do_sample=False)[0, prompt.shape[1] :]
+        text = tokenizer.decode(out, skip_special_tokens=True)
+        hits += text == written(case.answer, case.gold, case.label)
+    return hits / count
+
+
+def main() -> None:
+    """Read the command line and train."""
+    parser = argparse.ArgumentParser(description="Train the tiny judge of the demo.")
+    parser.add_argument("--out", type=Path, default=Path("demo/judge"), help="folder to write")
+    parser.add_argument("--steps", type=int, default=STEPS, help="how many")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    for key in ("is_local", "local_files_only"):  # do not store where it was read from
+        tokenizer.init_kwargs.pop(key, None)
+    model = build(tokenizer)
+    packed = batches(samples(tokenizer), tokenizer.pad_token_id)
+    for _ in fit(model, packed, lambda step: rate(step, args.steps), args.steps):
+        pass
+    save(model, tokenizer, args.out)
+    print(f"{right(model.eval(), tokenizer, 300):.1%} of 300 unseen cases written exactly")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""verifier.kind=generate: votes are sampled, resumed and counted, on real engines."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import Capsys, again, make_run
+
+from bayes_at_n.pipeline import engines
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.score import stage as score
+from bayes_at_n.pipeline.store import graded, outcomes
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import stage
+from bayes_at_n.verifiers.judge.agreement import krippendorff
+
+TEXTS = {"q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}"], "q2": ["so 2", "5", "no"]}
+MARKS, DISTINCT = {"q1": "10-1", "q2": "---"}, 6
+TEMPLATE = "Q: {question}\nGold: {gold}\n<text {tag}>\n{response}\n</text {tag}>\nJudge.\n"
+PLAIN = ["engine=transformers", "engine.device=cpu", "dtype=float32", "kind=generate"]
+
+
+def with_judge(folder: Path, model: Path, *more: str, **made: Any) -> Run:
+    """A graded run whose judge is a model that was never taught to judge."""
+    template = folder.with_name("mine.txt")
+    template.write_text(TEMPLATE)
+    of_verifier = [*PLAIN, f"id={model}", f"prompt={template}", "sampling.max_tokens=8"]
+    settings = [f"verifier.{setting}" for setting in of_verifier]
+    made = {"texts": TEXTS} | made
+    return make_run(folder, MARKS, "sampling.max_tokens=8", *settings, *more, **made)
+
+
+def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    names = ["a", "b", "c", "label", "points", "votes"]
+    table = graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
+    return {(row["question_id"], row["trial"]): row for row in table}
+
+
+def votes(run: Run) -> list[dict[str, Any]]:
+    parts = sorted(run.path.glob("judgements/*/attempts/*.parquet"))
+    return [row for part in parts for row in pq.read_table(part).to_pylist()]
+
+
+def test_what_cannot_be_read_is_undecided(
+    tmp_path: Path, tiny_model: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sampled again twice under other seeds, then left out of scores; never wrong."""
+    run = with_judge(tmp_path / "run", tiny_model, "dataset.judge=all")
+    stage.verify(run)
+    assert {row["label"] for row in rows(run).values()} == {"U"} and len(rows(run)) == 7
+    by_text: dict[str, list[int]] = {}
+    for row in votes(run):
+        by_text.setdefault(row["question_id"], []).append(row["seed"])
+    assert len(by_text) == DISTINCT
+    assert {(*sorted(seeds),) for seeds in by_text.values()} == {(1234, 1235, 1236)}
+    assert "7 of 7 attempts" in capsys.readouterr().err
+    assert (outcomes.read(run).codes == outcomes.PENDING).all()
+    with pytest.raises(UserError):
+        score.score(again(run))
+
+    monkeypatch.setattr(engines, "load", None)  # nothing is left to sample
+    stage.verify(again(run))
+
+
+@pytest.mark.soak
+def test_votes_are_read_again_without_a_judge(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judgement in another form, and points, change verdicts and not what was sampled."""
+    form = r"verifier.judgement.pattern='\A\D*(\d)'"
+    run = with_judge(
+        tmp_path / "run",
+        tiny_model,
+        form,
+        "verifier.judgement.points=9",
+        "verifier.sampling.trials=3",
+        "dataset.judge=all",
+    )
+    stage.verify(run)
+    found, sampled = rows(run), votes(run)
+    assert all(row["label"] in "ABU" for row in found.values())
+    points = {row["points"] for row in found.values()} - {None}
+    assert points and points <= set(range(10))
+    assert found["q1", 0]["votes"] == found["q1", 3]["votes"]  # one text
+    before = {row["question_id"] for row in sampled}
+    monkeypatch.setattr(engines, "load", None)
+    run.cfg.verifier.judgement.labels = {str(n): int(n > 4) for n in range(10)}
+    run.cfg.verifier.judgement.points = 1
+    stage.verify(run)
+    assert {row["points"] for row in rows(run).values()} <= {0, 1, None}
+    assert {row["question_id"] for row in votes(run)} == before and len(votes(run)) == len(sampled)
+
+
+def test_alpha_of_the_published_example() -> None:
+    """Krippendorff (2011), section D: four observers, twelve units; nominal .743, interval .849."""
+    lines = ["1 2 3 3 2 1 4 1 2 . . .", "1 2 3 3 2 2 4 1 2 5 . 3"]
+    lines += [". 3 3 3 2 3 4 2 2 5 1 .", "1 2 3 3 2 4 4 1 2 5 1 ."]
+    units = [
+        [int(x) for x in unit if x != "."] for unit in zip(*map(str.split, lines), strict=True)
+    ]
+    assert round(krippendorff(units).alpha, 3) == 0.743
+    found = krippendorff(units, "interval")
+    assert round(found.alpha, 3) == 0.849 and found.low < found.alpha < found.high
