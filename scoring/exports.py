@@ -34,7 +34,7 @@ from bayes_at_n.scoring.metrics.passk import threshold_spectrum_at_k
 from bayes_at_n.scoring.metrics.passk import threshold_spectrum_at_k_ci
 from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_sigma
 from bayes_at_n.scoring.metrics.stated import attempted_f, confidence_error
-from bayes_at_n.scoring.numerics.inputs import Counts
+from bayes_at_n.scoring.numerics.inputs import Counts, Points, right, values
 from bayes_at_n.scoring.ranking.compare import Comparison, compare, compare_scores, paired_questions
 from bayes_at_n.scoring.ranking.compare import pairwise_z
 from bayes_at_n.scoring.ranking.equivalence import Equivalence, equivalence

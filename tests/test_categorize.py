@@ -25,7 +25,9 @@ from bayes_at_n.pipeline.store.runfolder import Run
 
 M, N = 4, 6
 
-NAMES = sorted(path.stem for path in (compose.CONFIGS / "rubric").glob("*.yaml"))
+NAMES = sorted(
+    {path.stem for path in (compose.CONFIGS / "rubric").glob("*.yaml")} - {"partial-credit"}
+)
 
 
 def made(

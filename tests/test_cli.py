@@ -105,16 +105,6 @@ def test_dry_run_counts_what_is_there(
     assert "pending: 10 of 15 attempts" in capsys.readouterr().out
 
 
-def test_a_dry_run_estimates_what_is_not_here(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    asked = ["run", "--dry-run", "dataset=demo", "verifier=none", "model=custom"]
-    assert main([*asked, "model.id=no/body-4B"]) == 0
-    out = capsys.readouterr().out
-    assert "prefetch" in out and "tokens: about 36.2M" in out and "the model's name" in out
-
-
 def test_fewer_trials_than_are_there_see_a_changed_data_set(
     settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

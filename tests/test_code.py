@@ -24,8 +24,10 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.grade import stage
+from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import graded
 from bayes_at_n.verifiers.code import extract, run, sandbox, tests
+from bayes_at_n.verifiers.code.languages import LANGUAGES
 from bayes_at_n.verifiers.maths.conventions import Grade
 
 HOSTILE = Path(__file__).with_name("hostile_programs.txt")
@@ -33,9 +35,9 @@ FILE = "HumanEval.jsonl.gz"
 SQUARE = ["assert f(1) == 1", "assert f(3) == 9"]
 
 
-def _works() -> bool:
+def _works(box: str = "bubblewrap", language: str = "python") -> bool:
     try:
-        with sandbox.opened("bubblewrap"):
+        with sandbox.opened(box, language=language):
             return True
     except RuntimeError:
         return False
@@ -134,7 +136,7 @@ def test_a_run(tmp_path: Path) -> None:
     """Graded, scored and reported like any other; another sandbox makes its grades stale."""
     gold = tests.pack({"test_list": SQUARE})
     square = "<think>x</think>\n```python\ndef f(x): return x * x\n```\n"
-    texts = {"q": [square, square.replace("*", "+"), "I do not know."]}
+    texts = {"q": [square, square.replace("x * x", "1"), "I do not know."]}
     run = make_run(
         tmp_path / "run", {"q": "+++"}, "dataset.answer=code", gold={"q": gold}, texts=texts
     )
@@ -142,7 +144,10 @@ def test_a_run(tmp_path: Path) -> None:
     stage.grade(run)
     found = grades_of(run)
     assert [found["q", trial]["outcome"] for trial in range(3)] == ["correct", "wrong", "no_answer"]
-    assert "test 1 of 2" in found["q", 1]["reason"] and found["q", 0]["grader"] == "code"
+    assert "test 2 of 2" in found["q", 1]["reason"] and found["q", 0]["grader"] == "code"
+    assert main(["categorize", str(run.path), "rubric=partial-credit"]) == 0
+    shares = signals.read(run)["tests_passed"].to_pylist()
+    assert shares == [1, 0.5, 0] and found["q", 1]["reason"].startswith("passed 1 of 2 tests")
     assert main(["score", str(run.path)]) == main(["report", str(run.path)]) == 0
     assert graded.stale(run) == {}
     assert graded.stale(again(run, "grading.sandbox=none"))
@@ -242,6 +247,37 @@ def test_without_bubblewrap_nothing_is_graded(monkeypatch: pytest.MonkeyPatch) -
         grades({"test_list": SQUARE}, "def f(x): return x")
 
 
+_READ = {
+    "c": '#include <stdio.h>\nint main(){long x; scanf("%ld", &x); printf("%ld", @);}',
+    "cpp": "#include <iostream>\nint main(){long x; std::cin >> x; std::cout << @;}",
+    "go": 'package main\nimport "fmt"\nfunc main(){var x int; fmt.Scan(&x); fmt.Println(@)}',
+    "java": "import java.util.*; class Main { public static void main(String[] a)"
+    " { long x = new Scanner(System.in).nextLong(); System.out.println(@); } }",
+    "javascript": "x = +require('fs').readFileSync(0, 'utf8'); console.log(@)",
+    "rust": "fn main() { let mut s = String::new(); std::io::stdin().read_line(&mut s).unwrap();"
+    ' let x: i64 = s.trim().parse().unwrap(); println!("{}", @); }',
+}
+
+
+@pytest.mark.parametrize(
+    "language", ["c", *(pytest.param(of, marks=pytest.mark.soak) for of in [*LANGUAGES][1:])]
+)
+def test_other_languages(language: str) -> None:
+    """One right program, one wrong, one that is none; where the language is installed."""
+    if not _works("bubblewrap", language):
+        pytest.skip(f"{language} is not installed")
+    gold = tests.pack({"input": ["3\n", "5\n"], "output": ["9\n", "25\n"]}, language=language)
+    fenced = f"So:\n```{language}\n{_READ[language]}\n```\n```python\nprint(9)\n```\n"
+    program = extract.find(fenced, gold).answer or ""
+    programs = [program.replace("@", "x * x"), program.replace("@", "9"), "}" + program]
+    limits: dict[str, Any] = {"workers": 2, "timeout_s": 2, "memory_mb": 1024}
+    found = [*run.grade([(gold, one) for one in programs], box="bubblewrap", **limits).values()]
+    assert [grade.outcome for grade in found] == ["correct", "wrong", "wrong"]
+    assert [grade.layer for grade in found] == ["tests", "tests", "exception"]
+    with pytest.raises(ValueError, match="in Python"):
+        tests.pack({"test_list": SQUARE}, language=language)
+
+
 def test_none_is_recorded() -> None:
     [grade] = grades({"test_list": SQUARE}, "def f(x): return x * x", box="none")
     assert (grade.outcome, grade.grader) == ("correct", "code, sandbox=none")
@@ -285,10 +321,21 @@ def test_solutions_of_human_eval() -> None:
         assert outcomes == {wanted: 164}
 
 
-@sandboxed
-@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.soak)])
-def test_hostile_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+@pytest.mark.parametrize(
+    ("box", "step"),
+    [
+        ("bubblewrap", 6),
+        pytest.param("bubblewrap", 1, marks=pytest.mark.soak),
+        pytest.param("docker", 2, marks=pytest.mark.soak),
+        pytest.param("podman", 2, marks=pytest.mark.soak),
+    ],
+)
+def test_hostile_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, box: str, step: int
+) -> None:
     """None is correct, none escapes, and nothing outlives the call."""
+    if not _works(box):
+        pytest.skip(f"{box} or its image is not installed, or refused")
     monkeypatch.setenv("SECRET", "LEAK")
     monkeypatch.setattr(run, "WALL", 2)
     tmp_path.chmod(0o777)
@@ -304,8 +351,15 @@ def test_hostile_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step:
             programs = hostile(tmp_path, victim.pid, server.getsockname()[1])
             assert len(programs) >= 60
             programs = dict([*programs.items()][::step])
+            if box != "bubblewrap":  # an image has files, packages and /proc of its own
+                for name in (
+                    "reads files",
+                    "reads /proc",
+                    "reads solutions from installed packages",
+                ):
+                    programs.pop(name, None)
             for row in ({"test_list": SQUARE[::-1]}, human):
-                found = grades(row, *programs.values(), memory_mb=256)
+                found = grades(row, *programs.values(), memory_mb=256, box=box)
                 for name, grade in zip(programs, found, strict=True):
                     assert grade.outcome in ("wrong", "timeout"), (name, grade)
                     assert "LEAK" not in grade.reason, (name, grade)

@@ -13,11 +13,11 @@ from helpers import Capsys, add_attempts, again, drawn_together, make_run
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score import shown as shown_of
 from bayes_at_n.pipeline.score import stage
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.status.watch import show_run
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.metric import of_credit
 from bayes_at_n.scoring.metrics.table import FAMILIES, parse
@@ -310,7 +310,7 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     assert scores["uniform_prior"]["bayes"]["low"] > 0
     why = "avg@4, paper's interval: the prior cannot be estimated from these questions"
     assert why in " ".join(capsys.readouterr().out.split())
-    show_run(run)
+    assert main(["status", str(run.path)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert any("0.000 0.000 to 0.185 0.000" in line for line in lines)
     assert any("paper's interval" in line for line in lines)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive.plan import Contender
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -25,7 +26,7 @@ class Outcomes(NamedTuple):
     """K models, the M questions of all datasets, N trials."""
 
     names: list[str]
-    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending
+    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending; of complete runs also `scoring.Points`
     tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
     seeds: str  # independent; shared, which couples attempts of a trial; or unknown
     clusters: list[str]  # (M,) the same label for questions that were drawn together
@@ -131,4 +132,7 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
     seeds = seeds_of([member.run for member in members])
-    return Outcomes(list(whole.names), codes[:, :, :trials], tokens, seeds, whole.clusters)
+    known = codes[:, :, :trials]
+    if whole.weights is not None:
+        known = scoring.Points(known, whole.weights)
+    return Outcomes(list(whole.names), known, tokens, seeds, whole.clusters)

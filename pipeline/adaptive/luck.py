@@ -43,7 +43,7 @@ def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> 
     luck = scoring.shared_luck(np.ma.array(codes, mask=codes < 0))  # type: ignore[no-untyped-call]
     used = [of[:, :n] for of, n in zip(codes, spent, strict=True)]
     elsewhere, nearest, more = 1.0, None, None
-    leaders = np.argsort([-of.mean() for of in used], kind="stable")[:2].tolist()
+    leaders = np.argsort([-scoring.values(of).mean() for of in used], kind="stable")[:2].tolist()
     if len({*known.clusters}) > 1:
         if best is not None and len(codes) > 1:
             elsewhere, nearest = _elsewhere(used, best, known.clusters)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive.luck import Basis
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
@@ -93,7 +94,7 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
         >>> last.known.best, last.known.settled, last.trials < 8
         (0, True, True)
     """
-    codes = np.asarray(outcomes)
+    codes = np.asarray(scoring.values(outcomes))
     models, questions, _ = codes.shape
     if not questions:  # nothing is prepared
         return

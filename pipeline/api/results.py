@@ -48,11 +48,11 @@ class Evaluation:
 
     @cached_property
     def matrix(self) -> Any:
-        """Return outcomes, 1 correct and 0 not, masked where pending: int8, shape (M, N).
+        """Return outcomes, 1 correct and 0 not, or `scoring.Points`, masked where pending: (M, N).
 
         All functions of `scoring` take it; `matrix.npz` has ``matrix.filled(-1)``.
         """
-        return outcomes.correct(outcomes.read(self.run).codes)
+        return outcomes.read(self.run).matrix
 
     @property
     def questions(self) -> "Rows":

@@ -114,12 +114,13 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
     "compare": Verb(
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
-        keys=f"{_MANY} ranking gate",
+        keys=f"{_MANY} ranking gate budget",
         settings="gate:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
-compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
+compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open
+compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     ),
     "report": Verb(
         "report.build:report",

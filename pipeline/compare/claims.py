@@ -76,7 +76,7 @@ def _question_sigma(cohort: Cohort) -> Floats | None:
     only roughly, as Student's t says, whose variance is (G - 1) / (G - 3) times a normal's for G
     questions, or clusters of these. None of fewer than four.
     """
-    shares = cohort.matrix().mean(axis=2).filled(np.nan)
+    shares = scoring.values(cohort.matrix()).mean(axis=2).filled(np.nan)
     models = len(shares)
     if len({*cohort.clusters}) < 4:
         return None
@@ -96,7 +96,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     level = max(SETTLED, cfg.scoring.confidence)
     key = "claims", level, cfg.scoring.margin
     if key not in cohort.scored:
-        codes = cohort.matrix().filled(-1).astype(np.int64)
+        codes = scoring.values(cohort.matrix()).filled(-1).astype(np.float64)
         models, questions, _ = codes.shape
         rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * (models <= RACED)
         shape = 1, models, questions

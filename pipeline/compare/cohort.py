@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -63,6 +64,10 @@ class Cohort:
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
+    points: Codes | None = (
+        None  # (L, M, N) of judges, or PENDING; None: outcomes are correct or not
+    )
+    weights: Sequence[float] | None = None  # score of 0, 1, ... points
     scored: dict[Any, Any] = field(default_factory=dict, init=False)  # what is computed once
 
     def select(self, positions: Sequence[int]) -> "Cohort":
@@ -73,11 +78,12 @@ class Cohort:
             members=[self.members[i] for i in positions],
             outcomes=self.outcomes[positions],
             truncated=self.truncated[positions],
+            points=None if self.points is None else self.points[positions],
         )
 
     def matrix(self) -> Any:
-        """1 correct, 0 not, masked where pending: int8, shape (L, M, N)."""
-        return outcomes.correct(self.outcomes)
+        """1 correct, 0 not, or `scoring.Points`, masked where pending: int8, shape (L, M, N)."""
+        return outcomes.scored(self.outcomes, self.points, self.weights)
 
     @cached_property
     def clusters(self) -> list[str]:
@@ -89,14 +95,13 @@ class Cohort:
 
     @cached_property
     def votes(self) -> list[votes.Evidence]:
-        """What votes of each model are counted from, (M, N) as outcomes are; a list of L."""
-        if self.parts:
-            by_name = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
-            found = [[of[name] for of in by_name] for name in self.names]
-        else:
-            found = [[votes.read(member.run, member.question_ids)] for member in self.members]
-        trials = self.outcomes.shape[2]
-        return [_stacked(of, trials) for of in found] or [votes.NOTHING] * len(self.names)
+        """What votes of each model are counted from, (M, N) as outcomes are; nothing if pooled."""
+        trials, found = self.outcomes.shape[2], list[votes.Evidence]()
+        for one in (votes.read(member.run, member.question_ids) for member in self.members):
+            arrays = {name: padded(of, trials) for name, of in one.arrays.items()}
+            masked = {name: np.ma.masked_equal(of, PENDING) for name, of in arrays.items()}  # type: ignore[no-untyped-call]
+            found.append(one._replace(arrays=masked))
+        return found or [votes.NOTHING] * len(self.names)
 
     def runs(self) -> list[Member]:
         """List the members, those of the parts where it is pooled."""
@@ -172,8 +177,12 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
             f"pooled: no model has runs on all of these datasets; `run model=MODEL dataset={of}`"
             " adds what is missing"
         )
+    if len({str(cohort.weights) for cohort in cohorts}) > 1:
+        raise UserError("pooled: datasets with different points cannot be pooled")
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
     rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
+
+    earned = [cohort.points for cohort in cohorts if cohort.points is not None]
 
     def stacked(arrays: Iterable[Codes]) -> Codes:
         parts = zip(arrays, rows, strict=True)
@@ -188,6 +197,8 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
         stacked(cohort.truncated for cohort in cohorts),
         by_line({c.dataset: c.differences for c in cohorts}),
         parts=list(cohorts),
+        points=stacked(earned) if earned else None,
+        weights=cohorts[0].weights,
     )
 
 
@@ -212,7 +223,7 @@ def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
     """
     if len(cohort.names) < 2:
         raise UserError(f"{cohort.dataset}: has one model; a ranking needs two or more")
-    matrix = cohort.matrix()
+    matrix = scoring.right(cohort.matrix())
     whole = ~np.ma.getmaskarray(matrix).any(axis=(0, 1))  # type: ignore[no-untyped-call]
     count = int(whole.sum())
     kept = f"{count} of {whole.size} trials are complete for all questions and models"
@@ -269,7 +280,7 @@ def of_runs(
             runs[name], graded[name], positions[name] = run, of_run, by_hash
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
-    codes, cut, members = list[Codes](), list[Codes](), list[Member]()
+    codes, cut, earned, members = list[Codes](), list[Codes](), list[Codes](), list[Member]()
     for name, by_mark in _shared(dataset, positions, named).items():
         run, of_run, rows = runs[name], graded[name], [*by_mark.values()]
         if empty := int((of_run.codes[rows] == PENDING).all(axis=1).sum()):
@@ -278,10 +289,14 @@ def of_runs(
                 remedy = "models on samples of a bank are compared by `settle bank=true until=best`"
             leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
             continue
+        if of_run.weights != (first := next(iter(graded.values()))).weights:
+            leave_out(name, f"its outcomes are scored by {of_run.weights}, not {first.weights}")
+            continue
         ids = [of_run.question_ids[row] for row in rows]
         members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run)))
         codes.append(of_run.codes[rows])
         cut.append(of_run.truncated[rows])
+        earned += [] if of_run.points is None else [of_run.points[rows]]
     if not members:
         raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
     names = [member.name for member in members]
@@ -290,19 +305,12 @@ def of_runs(
         int(np.flatnonzero((graded[name].codes != PENDING).any(axis=0))[-1]) + 1 for name in names
     )
     stack, truncated = (np.stack([padded(of, trials) for of in parts]) for parts in (codes, cut))
+    weights = graded[names[0]].weights
+    points = None if weights is None else np.stack([padded(of, trials) for of in earned])
     used = {member.name: member.run for member in members}
     unlike = differences.lines(used, stack) + differences.twice(used, stack)
-    return Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
-
-
-def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
-    """Stack a model's evidence of several datasets as its outcomes are stacked."""
-    arrays = dict[str, Any]()
-    for name in set.intersection(*(set(of.arrays) for of in parts)):
-        rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
-        arrays[name] = np.ma.masked_equal(rows, PENDING)  # type: ignore[no-untyped-call]
-    lacking = {name: why for of in parts for name, why in of.lacking.items()}
-    return votes.Evidence(arrays, lacking)
+    whole = Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
+    return replace(whole, points=points, weights=weights)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

@@ -226,14 +226,15 @@ def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
     heads = {"": "score", "_sigma": "σ", "_low": f"low {level}", "_high": f"high {level}"}
     for metric in {m.name: m for m in (parse("bayes-uniform"), *others(cfg))}.values():
         enough = (cohort.outcomes != PENDING).sum(axis=2).min(axis=1) >= metric.k
-        evidence: list[Mapping[str, Any]] = [{"outcomes": of} for of in cohort.matrix()]
+        evidence = [of.arrays for of in cohort.votes] if metric.votes else []
         if metric.votes:
-            evidence = [of.arrays for of in cohort.votes]
             enough &= [{*metric.of} <= {*of} for of in evidence]
         summary = np.full((4, len(enough)), np.nan)
         if enough.any():
-            known = [of for of, has in zip(evidence, enough, strict=True) if has]
-            stacks = {name: np.ma.stack([of[name] for of in known]) for name in metric.of}
+            known = [of for of, has in zip(evidence, enough, strict=False) if has]
+            stacks: dict[str, Any] = {"outcomes": cohort.matrix()[enough]}
+            if metric.votes:
+                stacks = {name: np.ma.stack([of[name] for of in known]) for name in metric.of}
             try:
                 summary[:, enough] = metric.summary(metric.given(stacks), cfg.scoring.confidence)
             except ValueError as error:  # of a user's own

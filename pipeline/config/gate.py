@@ -10,15 +10,21 @@ from pydantic import Field
 
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.checks import Named, Points, validated
+from bayes_at_n.pipeline.config.checks import Named, Points, Positive, validated
+from bayes_at_n.pipeline.config.resources import BudgetConfig
 
 
 @dataclass
 class GateConfig:
-    """The policy for the second model."""
+    """The policy for the second model, and whether to sample until it is decided."""
 
     # YAML file with what the second model must achieve: datasets: {aime25: {no_worse: 1}}
     policy: Named | None = None
+    settle: bool = False  # sample until the policy is decided or the budget is spent
+
+    def problems(self) -> Iterator[str]:
+        if self.settle and self.policy is None:
+            yield "settle=true: needs gate=FILE, the policy to decide"
 
 
 @dataclass
@@ -26,6 +32,12 @@ class CompareConfig(AnalysisConfig):
     """The models to compare, and the gate that the second one must pass."""
 
     gate: GateConfig = field(default_factory=GateConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)  # for settle=true, over all runs
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.budget.given and not self.gate.settle:
+            yield "budget: needs settle=true; without it nothing is sampled"
 
 
 @dataclass
@@ -51,6 +63,7 @@ class Policy:
 
     datasets: dict[str, Any]  # `Requirement` by dataset
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    trials: Positive = 80  # limit per question and model with settle=true
 
 
 def load(path: str) -> Policy:

@@ -45,6 +45,7 @@ from bayes_at_n.pipeline.config.scoring import (
 from bayes_at_n.pipeline.config.where import parse as parse_filter
 from bayes_at_n.scoring.metrics import By
 from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 
@@ -178,6 +179,8 @@ class DatasetConfig:
     # kind of answer: a name in verifiers.KINDS, python:FILE.py:function, or judge (math, decided by
     # the verifier)
     answer: str = "math"
+    # of programs (answer=code); others than Python are tested by input and output
+    language: Annotated[str, one_of(*LANGUAGE_NAMES)] = "python"
     # boxes that are the answer; auto: the last, or the closing ones if the gold answer has parts
     boxes: Annotated[str, one_of(*get_args(Policy))] = "auto"
     pattern: str | None = None  # for answer=regex; its group is the answer
@@ -251,6 +254,9 @@ class PromptConfig:
             yield "solved: must contain {solution} or {answer}"
 
 
+SANDBOXES = ("bubblewrap", "docker", "podman", "apptainer", "none")
+
+
 @dataclass
 class GradingConfig:
     """Limits of comparing one answer with its gold answer."""
@@ -264,7 +270,8 @@ class GradingConfig:
     # sum minus that without the prompt
     likelihood: Annotated[str, one_of(*get_args(By))] = "sum"
     # what shuts in the programs of answer=code; none: nothing does, they run with your rights
-    sandbox: Annotated[str, one_of("bubblewrap", "none")] = "bubblewrap"
+    sandbox: Annotated[str, one_of(*SANDBOXES)] = "bubblewrap"
+    image: str | None = None  # of sandbox=docker, podman, apptainer; default: python:VERSION-slim
 
 
 @dataclass
@@ -402,7 +409,22 @@ class RunConfig:
             yield "prompt.shuffle, prompt.template: {choices} needs dataset.fields.choices"
         if self.stops and "stop" in engine.args:
             yield "engine.args.stop: leave it out and set sampling.stop"
-        yield from self._unsupported()
+        s, model, name = self.sampling, self.model, self.engine.name
+        pattern = s.repetition_detection.max_pattern_size or None
+        for key, value, engines in (
+            ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
+            ("sampling.json_schema", s.json_schema or None, STRUCTURED),
+            ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
+            ("model.quantization", model.quantization, ("vllm",)),
+            ("model.adapter", model.adapter, ("vllm", "transformers")),
+            ("model.reasoning_parser", model.reasoning_parser, ("vllm", "transformers", "openai")),
+        ):
+            if value is not None and name not in engines:
+                yield f"{key}={value}: needs engine={' or '.join(engines)}, not {name}"
+        if s.thinking_budget is not None and name == "vllm" and model.reasoning_parser is None:
+            yield f"sampling.thinking_budget={s.thinking_budget}: needs model.reasoning_parser=auto"
+        if model.reasoning_parser and not model.reasoning_end:
+            yield f"model.reasoning_parser={model.reasoning_parser}: needs model.reasoning_end"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if judge and verifier.id is None:
             yield f"dataset.judge={judge}: needs a verifier, not verifier=none"
@@ -415,6 +437,12 @@ class RunConfig:
         for key in ("logprobs", "prompt_logprobs") if engine_kind.in_process else ():
             if getattr(self.sampling, key):
                 yield f"sampling.{key}=true: engine=callable returns texts only; set it to false"
+
+    @property
+    def point_weights(self) -> list[float] | None:
+        """Return the score of 0, 1, ... points where a judge gives outcomes points, else None."""
+        writes = self.dataset.judge and self.verifier.kind == "generate"
+        return self.verifier.judgement.scores if writes else None
 
     @property
     def stops(self) -> list[str]:
@@ -437,25 +465,6 @@ class RunConfig:
             yield f"sampling.likelihood={name}: not with prompt.shuffle=trial or prompt.variants"
         if kind(self.engine.name).in_process:
             yield f"sampling.likelihood={name}: engine={self.engine.name} gives no log-probs"
-
-    def _unsupported(self) -> Iterator[str]:
-        """Yield a line for each setting that the engine, or the model, does not support."""
-        s, model, engine = self.sampling, self.model, self.engine.name
-        pattern = s.repetition_detection.max_pattern_size or None
-        for key, value, engines in (
-            ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
-            ("sampling.json_schema", s.json_schema or None, STRUCTURED),
-            ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
-            ("model.quantization", model.quantization, ("vllm",)),
-            ("model.adapter", model.adapter, ("vllm", "transformers")),
-            ("model.reasoning_parser", model.reasoning_parser, ("vllm", "transformers", "openai")),
-        ):
-            if value is not None and engine not in engines:
-                yield f"{key}={value}: needs engine={' or '.join(engines)}, not {engine}"
-        if s.thinking_budget is not None and engine == "vllm" and model.reasoning_parser is None:
-            yield f"sampling.thinking_budget={s.thinking_budget}: needs model.reasoning_parser=auto"
-        if model.reasoning_parser and not model.reasoning_end:
-            yield f"model.reasoning_parser={model.reasoning_parser}: needs model.reasoning_end"
 
 
 def template_file(prompt: str) -> Path:

@@ -91,6 +91,7 @@ def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
                 timeout_s=limits.timeout_s,
                 memory_mb=limits.memory_mb,
                 sandbox=limits.sandbox,
+                image=limits.image,
             )
         except RuntimeError as error:
             raise UserError(str(error)) from error

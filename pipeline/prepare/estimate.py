@@ -16,7 +16,6 @@ from bayes_at_n.pipeline.base import environment
 from bayes_at_n.pipeline.base.console import duration, mode, plural, results, si
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.hub import NotHere
 from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
@@ -40,7 +39,6 @@ _CORE_S = 3e-4  # per sequence on a CPU core: measured with the demo on two core
 _CORE = 5e9, 3e10  # bytes/s and operations/s of a core
 _START_S = {True: 80.0, False: 20.0}  # to start an engine, on GPUs or not, plus 1 s per GB
 _VERIFIER_PROMPT = 300  # tokens of a verifier's prompt without the attempt
-_ASSUMED_QUESTIONS = 30  # if the dataset is not available, with prompts of 200 tokens
 
 # GB of memory, TB/s and dense 16-bit TFLOP/s from data sheets; the first name that matches counts.
 _GPUS = {
@@ -275,21 +273,14 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
     `on_cluster`: for all tasks of a run there, not this machine. Raises UserError: whatever
     `prepare` would raise.
     """
-    cut: raised_cap.Cut = {}
-    try:
-        built = questions_table.build(run)
-    except NotHere as error:
-        results.print(f"{error}; assuming {_ASSUMED_QUESTIONS} questions:")
-        one: dict[str, Any] = {"prompt": " " * 800, "prompt_token_ids": None, "question_id": ""}
-        rows = [one | {"max_tokens": run.cfg.sampling.max_tokens}] * _ASSUMED_QUESTIONS
-    else:
-        rows = built.rows()
-        runfolder.check_same(run, built.identity, raising=True)
-        cut = raised_cap.check(run, built)
-        results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
-        results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
-        longest = max(_prompt_lengths(rows))
-        results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
+    built = questions_table.build(run)
+    rows = built.rows()
+    runfolder.check_same(run, built.identity, raising=True)
+    cut = raised_cap.check(run, built)
+    results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
+    results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
+    longest = max(_prompt_lengths(rows))
+    results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
     for line in card.lines(run.cfg):
         results.print(line)
     hardware = cluster_hardware(run.cfg.cluster) if on_cluster else local_hardware(run.cfg)

@@ -42,7 +42,7 @@ class RunInfo:
         records = (manifest.get(key) for key in ("created_with", "imported"))
         created, imported = (x if isinstance(x, dict) else {} for x in records)
         self.trials, self.confidence = cfg.sampling.trials, cfg.scoring.confidence
-        R = outcomes.correct(outcomes.read(run, table=table).codes)
+        R = outcomes.read(run, table=table).matrix
         self.graded, least = int(R.count()), R.count(axis=1).min()
         if not self.graded:
             raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")

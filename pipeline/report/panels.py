@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import caps, comparison, several
@@ -285,7 +286,7 @@ def _costs(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, An
             yield figure(drawn, f"{metric} with its interval by {what}.")
     good, bad = mean_lengths(cohort)
     if np.isfinite([*good, *bad]).any():
-        share = cohort.matrix().mean(axis=(1, 2))
+        share = scoring.values(cohort.matrix()).mean(axis=(1, 2))
         drawn = plots.tokens_against_correctness(cohort.names, good, bad, share)
         yield figure(drawn, "Mean completion tokens of correct and other attempts.")
     if "caps" in tables:

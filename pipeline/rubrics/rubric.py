@@ -253,10 +253,14 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 def load(cfg: RunConfig) -> dict[str, Rubric]:
     """Return the rubrics that a configuration names, by default all of configs/rubric.
 
+    That of partial credit is for programs alone.
+
     Raises UserError: no such file, two with the same name, or an invalid rubric.
     """
     rubrics, files = dict[str, Rubric](), compose.files("rubric")
-    for name in cfg.rubric.names or sorted(p.stem for p in compose.CONFIGS.glob("rubric/*.yaml")):
+    every = {path.stem for path in compose.CONFIGS.glob("rubric/*.yaml")}
+    every -= set() if cfg.dataset.answer == "code" else {"partial-credit"}
+    for name in cfg.rubric.names or sorted(every):
         path = files.get(name, Path(f"{name}.yaml"))  # of the group, or in the current folder
         if name.endswith((".yaml", ".yml")) or "/" in name:
             path = Path(name).expanduser()

@@ -1,4 +1,4 @@
-"""The nine base signals of every attempt, which all rubrics use.
+"""The signals of every attempt, which all rubrics use: nine, and of programs tests passed.
 
 A derived table has those that depend on attempts alone; `read` joins grades, verdicts and bits of
 prompts. Bits per token are the mean of -log2 p over sampled tokens, or over a prompt's. Without
@@ -83,12 +83,13 @@ def read(run: Run) -> pa.Table:
         if not measured.num_rows:
             raise UserError(f"{run.path}: {text}")
         warn(f"{run.path}: {text}; they do not count until then")
-    grades = graded.graded(run, ["has_box"])
+    of_grade = ["has_box", "reason"]
+    grades = graded.graded(run, of_grade)
     of_measured, of_grades = rowkeys.encode(measured, ids), rowkeys.encode(grades, ids)
     keys = np.sort(of_measured if measured.num_rows else of_grades)
     keys = keys[keys >= 0]
     values = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
-    grade = rowkeys.in_order(grades, of_grades, ["has_box", "outcome"], keys)
+    grade = rowkeys.in_order(grades, of_grades, [*of_grade, "outcome"], keys)
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
         note_alone(
@@ -112,8 +113,23 @@ def read(run: Run) -> pa.Table:
         "is_correct": pc.equal(grade["outcome"], "correct"),
         "prompt_bpt": pc.coalesce(_nullable(of_prompts[keys >> 32]), prompts),
         "completion_bpt": pc.coalesce(values["completion_bpt"], completions),
+        "tests_passed": _tests_passed(
+            grade["reason"] if run.cfg.dataset.answer == "code" else None, keys.size
+        ),
     }
     return pa.table(columns, schema=SIGNALS)
+
+
+def _tests_passed(reasons: pa.Array | None, rows: int) -> pa.Array:
+    """Return the share of tests that each graded program passed; null for other answers."""
+    if reasons is None:
+        return pa.nulls(rows, pa.float32())
+    found = pc.extract_regex(reasons, r"^passed (?P<passed>\d+) of (?P<tests>\d+) tests")
+    passed, tests = (
+        pc.struct_field(found, name).cast(pa.float32()) for name in ("passed", "tests")
+    )
+    share = pc.divide(passed, tests)
+    return pc.if_else(pc.is_valid(reasons), pc.fill_null(share, 0.0), None)
 
 
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> Floats:

@@ -63,6 +63,8 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
     run, or one that does not fit.
     """
     path = Path(str(cfg.run)).expanduser()
+    if run.cfg.point_weights:
+        raise UserError(f"prior={path}: not for points; leave it out")
     if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
         path /= run.path.name
     try:

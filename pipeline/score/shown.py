@@ -53,6 +53,9 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     title, rows = f"{scores['model']} on {scores['dataset']}: {what}", _rows(scores, metrics)
     display.show(Table(title, columns, rows, [_assumed(scores)]))
     shares = ", ".join(f"{n} {share:.1%}" for n, share in scores.get("shares", {}).items() if share)
+    if points := scores.get("points"):
+        parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
+        results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")
     size = sample_size(scores["questions"], scores["clusters"])
     results.print(f"{size}, {plural(scores['attempts'], 'attempt')}{f': {shares}' * bool(shares)}")
     if more := scores.get("next_attempts"):

@@ -79,7 +79,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
             file,
-            R=outcomes.correct(graded.codes).filled(-1),
+            R=graded.matrix.filled(-1),
             outcomes=outcomes.words(graded.codes),
             question_ids=np.array(graded.question_ids, dtype=str),
         )
@@ -104,7 +104,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
         verb = "grade" if (graded.ruled == PENDING).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
     curve, forecast = caps.read(run, graded.codes)  # what it refuses, before anything is shown
-    dated = since.compared(run, outcomes.correct(graded.codes))
+    dated = since.compared(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
@@ -113,7 +113,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if not rubrics:
         shown.show(scores, metrics)
     shown.warn_of_intervals(scores)
-    of_categories = by_category.table(run, outcomes.correct(graded.codes), run.cfg.scoring)
+    of_categories = by_category.table(run, graded.matrix, run.cfg.scoring)
     for name, table in (("categories", of_categories), ("caps", curve)):
         if table is not None:
             whole = mode("verbose") or table is not of_categories
@@ -170,7 +170,7 @@ def _scores(
     evidence: votes.Evidence,
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
-    matrix, level = outcomes.correct(graded.codes), run.cfg.scoring.confidence
+    matrix, level = graded.matrix, run.cfg.scoring.confidence
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
     head = headline(matrix, run.cfg.scoring)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
@@ -201,7 +201,7 @@ def _scores(
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
     undecided = np.isin(graded.codes, UNDECIDED)
-    if undecided.any():
+    if undecided.any() and graded.points is None:
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
         scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
     if len({*drawn}) > 1 and "avg" in summaries:
@@ -221,6 +221,8 @@ def _scores(
         if line := priors.drifted(prior, matrix, level):
             warn(line)
     scores["shares"] = _shares(graded)
+    if graded.points is not None:
+        scores["points"] = _points(graded)
     if by_place := _by_place(run, matrix, level, drawn):
         scores["gold_places"] = by_place
     if mapped:
@@ -232,7 +234,7 @@ def _uniform_prior(
     graded: Outcomes, summaries: Mapping[str, Summary], level: float, drawn: Sequence[str]
 ) -> Parts:
     """Compute Bayes@N and avg@N with what stands beside them, and Pass@k of every k asked for."""
-    matrix = outcomes.correct(graded.codes)
+    matrix = graded.matrix
     bayes = _named(summaries["bayes-uniform"])
     if (summary := summaries.get("avg")) is None:  # a question has no trial
         return {"bayes": bayes}
@@ -279,6 +281,15 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
     counts |= {"truncated": boxes["truncated"], "unboxed": boxes["no_box"] + boxes["unclosed"]}
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
+
+
+def _points(graded: Outcomes) -> Parts:
+    """Compute the share of each number of points, and the mean points of each question."""
+    points = np.ma.masked_equal(graded.points, PENDING)  # type: ignore[no-untyped-call]
+    shares = np.bincount(points.compressed(), minlength=len(graded.weights or ())) / points.count()
+    means = zip(graded.question_ids, points.mean(axis=1).tolist(), strict=True)
+    weights = [*(graded.weights or ())]
+    return {"weights": weights, "shares": shares.tolist(), "by_question": dict(means)}
 
 
 def _cost(run: Run) -> Parts:

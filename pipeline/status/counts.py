@@ -50,6 +50,7 @@ class Counts:
 
     run: Run
     outcomes: Codes  # from `grade` and `verify`; PENDING without one
+    matrix: Any  # what is scored, see `Outcomes.matrix`
     stored: Mask
     short: Mask  # stored attempts to be continued because the token limit was raised
     truncated: Mask
@@ -78,10 +79,13 @@ def count(run: Run) -> Counts:
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
     codes, waiting, stale = np.full(shape, PENDING, np.int8), False, ""
+    matrix = correct(codes)
     try:
         graded = outcomes.read(run, quiet=True)
-        codes = graded.codes
-        waiting = bool(((codes == PENDING) & (graded.ruled != PENDING)).any())
+        codes, matrix = graded.codes, graded.matrix
+        # Of a judge that writes these may be undecided, and stay so.
+        known = run.cfg.verifier.kind == "generate" or graded.ruled == PENDING
+        waiting = bool(((codes == PENDING) & ~np.asarray(known)).any())
     except Stale as error:
         stale = str(error)
     limits = np.array([row["max_tokens"] for row in run.questions])
@@ -110,7 +114,8 @@ def count(run: Run) -> Counts:
         tokens[at] = n.fill_null(0).to_numpy()
         times[shards.worker_of(path)].append(rows["finished"].fill_null(0.0).to_numpy())
     finished = {worker: np.concatenate(parts) for worker, parts in times.items()}
-    return Counts(run, codes, stored, short, truncated, prompt, tokens, finished, stale, waiting)
+    counted = (stored, short, truncated, prompt, tokens)
+    return Counts(run, codes, matrix, *counted, finished, stale, waiting)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -135,7 +140,7 @@ def score(counts: Counts, stored: bool = False) -> RunningScore | None:
         return None
     if stored and (running_score := _stored_score(counts.run)):
         return running_score
-    matrix = correct(counts.outcomes)[has_outcome]
+    matrix = counts.matrix[has_outcome]
     values: list[Any] = [headline(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
     values += [scoring.avg(matrix)[0], level, int(matrix.count())]
     return RunningScore(*values)

@@ -134,6 +134,7 @@ SIGNALS = pa.schema(
         ("repeated_pattern", pa.bool_()),  # the completion did not end by itself
         ("prompt_bpt", pa.float32()),  # without position 0, which has no log-prob
         ("completion_bpt", pa.float32()),
+        ("tests_passed", pa.float32()),  # share of a program's tests; null of other answers
         ("a", pa.float32()),  # the verifier's calibrated probabilities, null without a verdict
         ("b", pa.float32()),
         ("c", pa.float32()),

@@ -57,7 +57,8 @@ def settings(cfg: RunConfig) -> dict[str, Any]:
     """Return what decides the grade of an answer. Raises UserError: own grader is missing."""
     conventions = KNOWN[cfg.dataset.answer.partition(":")[0]]
     answer, function = cfg.dataset.grader()
-    of_code = {"sandbox": cfg.grading.sandbox, "python": sys.version_info[:2]}
+    limits = cfg.grading
+    of_code = {"sandbox": limits.sandbox, "image": limits.image, "python": sys.version_info[:2]}
     return {
         "answer": own.grader(answer),
         "function": function,
@@ -185,7 +186,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     """Read key, `outcome`, `box` and other columns of every grade, with verdicts where they decide.
 
     Column `ruled` is the rule grader's outcome, `judged` whether the verifier decides. Where it
-    does, `layer` is "verifier", `reason` has both, and a missing verdict is a null outcome.
+    does, `layer` is "verifier", `reason` has both, and a missing verdict is a null outcome. With
+    `RunConfig.point_weights` column `points` has all points for what the rules accept.
 
     Raises:
         Stale: see `ruled`.
@@ -200,8 +202,11 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     if judge is None:
         return table
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
-    verdicts = read_verdicts(run, ["label"], "hide" if quiet else "raise").table
-    labels = rowkeys.aligned(run, verdicts, keys)["label"]
+    weights = run.cfg.point_weights
+    columns = ["label", *["points"] * (weights is not None)]
+    verdicts = read_verdicts(run, columns, "hide" if quiet else "raise").table
+    found = rowkeys.aligned(run, verdicts, keys)
+    labels = found["label"]
     waiting = pc.sum(pc.and_(decides, labels.is_null())).as_py()  # undecided ones have a label
     if waiting and judge == "unmatched" and not quiet:
         raise UserError(
@@ -218,4 +223,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     for name, values in decided.items():
         column = pc.if_else(decides, values, table[name])
         table = table.set_column(table.column_names.index(name), name, column)
+    if weights is not None:
+        by_rules = pc.if_else(pc.equal(rules, "correct"), len(weights) - 1, 0)
+        points = pc.if_else(decides, found["points"], by_rules.cast(pa.int16()))
+        table = table.append_column("points", points)
     return table

@@ -33,6 +33,13 @@ class Outcomes(NamedTuple):
     boxes: Codes  # (M, N) indices in BOXES; -1: not graded, or not known
     ruled: Codes  # (M, N) like `codes`, by the rule grader alone
     judged: npt.NDArray[np.bool_] | None = None  # (M, N) whether the verifier decides; None: never
+    points: Codes | None = None  # (M, N) of a judge, or PENDING; None: outcomes are correct or not
+    weights: Sequence[float] | None = None  # score of 0, 1, ... points
+
+    @property
+    def matrix(self) -> Any:
+        """Return what is scored: 1 correct and 0 not, or `scoring.Points`, masked if pending."""
+        return scored(self.codes, self.points, self.weights)
 
     @property
     def truncated(self) -> Codes:
@@ -114,8 +121,13 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
         codes.append(rowkeys.placed(table, ids, values, shape, PENDING))
     if run.cfg.dataset.judge:
         decided = rowkeys.placed(table, ids, table["judged"].to_numpy() == 1, shape, False)
+    points, weights = None, run.cfg.point_weights
+    if weights is not None:
+        of_rows = pc.fill_null(table["points"], PENDING).to_numpy().astype(np.int8)
+        points = rowkeys.placed(table, ids, of_rows, shape, PENDING)
     hashes, (outcome, boxes, ruled) = [q["question_hash"] for q in run.questions], codes
-    return Outcomes(ids.to_pylist(), hashes, outcome, boxes, ruled, decided)
+    found = (outcome, boxes, ruled, decided, points, weights)
+    return Outcomes(ids.to_pylist(), hashes, *found)
 
 
 def deciders_line(run: Run, outcomes: Outcomes) -> str:
@@ -210,3 +222,17 @@ def correct(codes: npt.ArrayLike) -> Any:
     """
     codes = np.asarray(codes)
     return np.ma.masked_where(codes == PENDING, (codes == CORRECT).astype(np.int8))  # type: ignore[no-untyped-call]
+
+
+def scored(codes: Codes, points: Codes | None, weights: Sequence[float] | None) -> Any:
+    """Return `correct(codes)`, or points with their weights, masked where pending.
+
+    >>> found = scored(np.array([[0, 1, 1]], np.int8), np.array([[2, 1, -1]], np.int8), [0, 0.5, 1])
+    >>> found.tolist(), found.weights.tolist()
+    ([[2, 1, None]], [0.0, 0.5, 1.0])
+    """
+    if points is None or weights is None:
+        return correct(codes)
+    from bayes_at_n.scoring.numerics.inputs import Points  # not needed without points
+
+    return Points(np.ma.masked_equal(points, PENDING), weights)  # type: ignore[no-untyped-call]

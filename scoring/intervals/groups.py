@@ -73,14 +73,14 @@ def group_scores(
     scores, pools = list[Summary](), list[Summary]()
     for of, size in zip(inside, sizes, strict=True):
         part = Counts(counts[..., of, :])
-        scores.append(score_ci(part, None, confidence, prior))
-        pools.append(pool_ci(part, None, confidence, labels[of]) if size > 1 else blank)
+        scores.append(score_ci(part, weights, confidence, prior))
+        pools.append(pool_ci(part, weights, confidence, labels[of]) if size > 1 else blank)
     score, pool = (
         Summary(*(np.stack(part, axis=-1) for part in zip(*of, strict=True)))
         for of in (scores, pools)
     )
     share, groups = inside / inside.sum(axis=1, keepdims=True), len(inside)
-    variance = np.asarray(avg(Counts(counts[..., None, :]))[1]) ** 2  # (..., M)
+    variance = np.asarray(avg(Counts(counts[..., None, :]), weights)[1]) ** 2  # (..., M)
     parts = (variance[..., of] @ (share[:, of].T / of.sum()) for of in inside)
     shared = np.stack([*parts], axis=-2)  # (..., K, K)
     scaled = score.sigma / np.sqrt(np.diagonal(shared, axis1=-2, axis2=-1))

@@ -10,7 +10,13 @@ import numpy as np
 import scipy
 
 from bayes_at_n.scoring.numerics.checks import check_confidence, with_masks
-from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Outcomes, outcome_counts
+from bayes_at_n.scoring.numerics.inputs import (
+    Counts,
+    Floats,
+    Outcomes,
+    outcome_counts,
+    values,
+)
 from bayes_at_n.scoring.numerics.results import result
 
 INFLATION_LEVEL = 0.01
@@ -55,7 +61,7 @@ def inflation(R: Outcomes, other: Outcomes | None = None, confidence: float = 0.
 
     Only trials count that every question has. Where fewer than two do, or nothing varies, nothing
     is known: 1, from 0 to infinity, p 1. Raises ValueError: counts, which have no trials; outcomes
-    other than 0 and 1; two shapes. Source: Pitman (1937) for tests by permutation; Kish (1965) for
+    outside of 0 to 1; two shapes. Source: Pitman (1937) for tests by permutation; Kish (1965) for
     the ratio, his design effect; Bonett (2006) for the kurtosis.
 
     >>> rng = np.random.default_rng(0)
@@ -157,6 +163,9 @@ def _numbers(R: Outcomes) -> Any:
     """Outcomes as numbers (..., M, N), masked where they are missing."""
     if isinstance(R, Counts):
         raise ValueError("Counts do not say which trial an outcome is of: pass outcomes")
-    outcome_counts(R, 2, remedy="inflation takes outcomes 1 (correct) and 0 (not)")  # checks them
-    data = with_masks(R)
+    data: Any = values(with_masks(R))
+    if data.dtype.kind != "f":
+        outcome_counts(R, 2, remedy="inflation takes 0 to 1, 1 correct")
+    elif not ((data >= 0) & (data <= 1)).all():
+        raise ValueError("R has outcomes outside of 0 to 1: mask missing trials (numpy.ma)")
     return (data[None, :] if data.ndim == 1 else data).astype(float)

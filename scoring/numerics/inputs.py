@@ -38,6 +38,29 @@ class Counts:
     values: npt.ArrayLike
 
 
+class Points(np.ma.MaskedArray[Any, np.dtype[Any]]):
+    """Outcomes 0..C that carry their weights, as do slices and selections of them.
+
+    Where a function gets no ``w``, it takes these. Where only right and wrong count (Pass@k and its
+    kind), the outcome with the largest weight is right. Raises ValueError: as `check_weights`.
+
+    >>> from bayes_at_n.scoring import Points, avg, pass_at_k
+    >>> R = Points([[0, 3, 7], [7, 7, 6]], [n / 7 for n in range(8)])
+    >>> round(avg(R)[0], 4), round(avg(R[1:])[0], 4), round(pass_at_k(R, 2), 4)
+    (0.7143, 0.9524, 0.8333)
+    """
+
+    def __new__(cls, outcomes: Any, weights: npt.ArrayLike) -> "Points":
+        made: Points = np.ma.asanyarray(outcomes).view(cls)  # type: ignore[no-untyped-call]
+        carried: Any = made._optinfo  # type: ignore[attr-defined]  # NumPy copies it to views
+        carried["weights"] = check_weights(weights)
+        return made
+
+    @property
+    def weights(self) -> Floats:
+        return self._optinfo["weights"]  # type: ignore[attr-defined, no-any-return]
+
+
 Outcomes: TypeAlias = npt.ArrayLike | Counts
 Weights: TypeAlias = npt.ArrayLike | None
 
@@ -57,6 +80,7 @@ def check_weights(w: Weights) -> Floats:
 
 def weighted_counts(R: Outcomes, w: Weights) -> tuple[Ints, Floats]:
     """Return the counts (..., M, C + 1) of R and the weights (C + 1,)."""
+    w = R.weights if w is None and isinstance(R, Points) else w
     weights = check_weights(w)
     return outcome_counts(R, weights.size, remedy=_category_advice(w, weights)), weights
 
@@ -88,8 +112,29 @@ def binary_counts(R: Outcomes, what: str) -> tuple[Ints, Ints]:
 
     R holds outcomes 0 and 1, or counts of wrong and right; ``what`` names the estimator.
     """
+    R = right(R) if isinstance(R, Points) else R
     counts = outcome_counts(R, 2, remedy=f"{what} takes outcomes 1 (correct) and 0 (not)")
     return counts[..., 1], counts.sum(axis=-1)
+
+
+def right(R: Any) -> Any:
+    """Return 1 for outcomes of :class:`Points` with the largest weight, else 0; others as is."""
+    if not isinstance(R, Points):
+        return R
+    full = np.isin(R.data, np.flatnonzero(R.weights == R.weights.max()))
+    return np.ma.array(full.astype(np.int8), mask=R.mask)  # type: ignore[no-untyped-call]
+
+
+def values(R: Any) -> Any:
+    """Return the weights of outcomes of :class:`Points`, float64, masked as they are; others as is.
+
+    >>> values(Points([[0, 2]], [0.0, 0.5, 1.0])).tolist(), values([[0, 1]])
+    ([[0.0, 1.0]], [[0, 1]])
+    """
+    if not isinstance(R, Points):
+        return R
+    known = np.where(np.ma.getmaskarray(R), 0, R.data).astype(np.int64)  # type: ignore[no-untyped-call]
+    return np.ma.array(R.weights[known], mask=R.mask)  # type: ignore[no-untyped-call]
 
 
 def _category_advice(w: Weights, weights: Floats) -> str:

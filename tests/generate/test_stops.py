@@ -52,12 +52,11 @@ def test_vllm_ends_at_stop_strings(
     assert_cut(tmp_path / "run", whole_run[0])
 
 
-@pytest.mark.parametrize("api", ["generate", pytest.param("completions", marks=pytest.mark.soak)])
 def test_a_server_ends_at_stop_strings(
-    forker: Forker, server: Server, whole_run: tuple[Path, str], tmp_path: Path, api: str
+    forker: Forker, server: Server, whole_run: tuple[Path, str], tmp_path: Path
 ) -> None:
     asked = ["engine=openai", f"engine.url={server.url}", "engine.in_flight=32"]
-    Command(tmp_path / "run", forker, *asked, *ASKED[1:], f"engine.api={api}").finish()
+    Command(tmp_path / "run", forker, *asked, *ASKED[1:]).finish()
     assert_cut(tmp_path / "run", whole_run[0])
 
 

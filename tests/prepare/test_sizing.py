@@ -84,20 +84,6 @@ def test_what_is_given_stays(
     assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
 
 
-def test_lengths_that_are_known_count_instead_of_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
-    machine(tmp_path, monkeypatch, H200)
-    made = [1000] * 300 + [9000] * 100
-    running = [tokens for length in made for tokens in range(length)]  # at every step
-    each = round(200 + 1.125 * sum(running) / len(running)) * 2 * 2 * 64 * 8 * 128
-    room = int((H200 << 20) * 0.9) - (3 << 30) - 65_527_752_704
-    known = sizing.resolved(large(tmp_path), ROWS, lambda: made)
-    assert numbers(known.engine) == (1, room // each, 1)
-    assert "tokens, its prompt and 1.125 times what 400 attempts" in capsys.readouterr().err
-    assert numbers(sizing.resolved(large(tmp_path), ROWS, lambda: made[:99]).engine) == (1, 22, 1)
-
-
 def test_a_model_that_fits_nowhere_is_named_with_its_arithmetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

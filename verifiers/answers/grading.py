@@ -64,6 +64,7 @@ def grade(
     timeout_s: float = 3,
     memory_mb: int = 1024,
     sandbox: str = "bubblewrap",
+    image: str | None = None,
 ) -> dict[Pair, Grade]:
     """Grade every unique (gold, answer) pair; the grades are in the order of first appearance.
 
@@ -83,7 +84,8 @@ def grade(
         workers: processes at most; default: one a CPU.
         timeout_s: seconds of processor time for one pair; ten times as many of the clock end it.
         memory_mb: address space of one worker in MiB; at least about 512 is needed.
-        sandbox: what shuts in the programs of `code`: bubblewrap, or none.
+        sandbox: what shuts in the programs of `code`: bubblewrap, a container, or none.
+        image: of a container, with this Python's version.
 
     Raises RuntimeError: worker processes or sandboxes cannot be started.
     """
@@ -92,7 +94,12 @@ def grade(
 
         once = dict.fromkeys(pairs)
         return run.grade(
-            once, box=sandbox, workers=workers, timeout_s=timeout_s, memory_mb=memory_mb
+            once,
+            box=sandbox,
+            image=image,
+            workers=workers,
+            timeout_s=timeout_s,
+            memory_mb=memory_mb,
         )
     unique, name = dict.fromkeys(pairs), "math_verify" if plain else own.grader(answer)
     whole = plain or kinds.of(answer) == "python"

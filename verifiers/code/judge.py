@@ -18,6 +18,7 @@ import resource
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 MOST = 32 << 20  # bytes of a message from a program
@@ -35,6 +36,10 @@ class Gone(BaseException):
 
 class ProgramError(Exception):
     """What the program raised."""
+
+
+class Failed(Exception):
+    """A test failed: a word and a reason."""
 
 
 class Channel:
@@ -135,10 +140,9 @@ class Remote:
                 raise
             ours = [_sendable(part) for part in (given, named)]
             result, changed = channel.ask("call_objects", number, name, *ours)
-        for place, now in (
-            changed if result is None else ()
-        ):  # else it could change what is expected
-            _update(given[place], now)
+        if result is None:  # else it could change what is expected
+            for place, now in changed:
+                _update(given[place], now)
         shown = ", ".join([*(f"{part!r:.{_SHOWN}}" for part in given), *named])
         channel.last = f"{name or 'it'}({shown:.{_SHOWN}}) returned {_show(result)}"
         return result
@@ -239,44 +243,65 @@ def _unbound(trees: list[ast.AST], named: bool) -> tuple[set[str], set[str]]:
 
 
 def judge(gold: str, channel: Channel) -> tuple[str, str]:
-    """Return a word for how the tests went, and the reason."""
+    """Return a word for how the tests went, and the reason.
+
+    After a failure the other tests run, too, for partial credit, while the program can go on.
+    """
     tests, setup, names = prepared(gold)
-    try:
+    every: list[Any] = tests.get("runs") or tests.get("calls") or tests["tests"]
+
+    def begin() -> Callable[[Any], None]:
         channel.answer()  # the program was run
         if "runs" in tests:
-            return _runs(tests["runs"], channel)
+            return functools.partial(_run, channel)
         if "calls" in tests:
-            return _calls(tests, channel)
-        return _asserted(tests, setup, names, channel)
+            return functools.partial(_call, channel, _function(tests["entry"], channel))
+        space = _space(tests["entry"], setup, names, channel)
+        return functools.partial(_assert, channel, space, tests["setup"])
+
+    word, reason, test = _tried(begin)
+    if word:
+        return word, f"{reason} (before the tests)"
+    first, passed = ("passed", ""), 0
+    for number, one in enumerate(every, 1):
+        word, reason, _ = _tried(functools.partial(test, one))
+        passed += not word
+        if word and first[0] == "passed":
+            first = word, f"; test {number} of {len(every)}: {reason}"
+        if word in ("cpu", "memory", "gone"):
+            break
+    return first[0], f"passed {passed} of {len(every)} tests{first[1]}"
+
+
+def _tried(action: Callable[[], Any]) -> tuple[str, str, Any]:
+    """Return the word and reason of a failure, or two empty texts and the result of an action."""
+    try:
+        return "", "", action()
+    except Failed as error:
+        return *error.args, None
     except ProgramError as error:
-        return _raised(error, "before the tests")
+        return *_raised(str(error.args[0]) if error.args else ""), None
     except Gone:
-        return "gone", "before the tests"
+        return "gone", "no answer", None
+    except (Exception, SystemExit) as error:
+        return "wrong", f"{type(error).__name__}: {error!s:.{_SHOWN}}", None
 
 
-def _raised(error: ProgramError, where: str) -> tuple[str, str]:
-    text = str(error.args[0]) if error.args else ""
-    return ("memory" if text.startswith("MemoryError") else "raised"), f"{text} ({where})"
+def _raised(text: str) -> tuple[str, str]:
+    return ("memory" if text.startswith("MemoryError") else "raised"), text
 
 
-def _runs(runs: list[list[str]], channel: Channel) -> tuple[str, str]:
-    for number, (given, wanted) in enumerate(runs, 1):
-        where = f"test {number} of {len(runs)}"
-        try:
-            out, status, said = channel.ask("run", None, given)
-        except ProgramError as error:
-            return _raised(error, where)
-        except Gone:
-            return "gone", where
-        if status in (-24, -9):
-            return "cpu", where
-        if said or status < 0:
-            return _raised(ProgramError(said or f"signal {-status}"), where)
-        if status:
-            return "raised", f"exit status {status} ({where})"
-        if not _same_output(out, wanted):
-            return "wrong", f"{where}: expected {_show(wanted)}, got {_show(out)}"
-    return "passed", f"passed {len(runs)} tests"
+def _run(channel: Channel, test: list[str]) -> None:
+    """Compare what the program prints with what is expected. Raises Failed."""
+    given, wanted = test
+    out, status, said = channel.ask("run", None, given)
+    if status in (-24, -9):
+        raise Failed("cpu", "its processor time")
+    if said or status:
+        ended = f"signal {-status}" if status < 0 else f"exit status {status}"
+        raise Failed(*_raised(said or ended))
+    if not _same_output(out, wanted):
+        raise Failed("wrong", f"expected {_show(wanted)}, got {_show(out)}")
 
 
 def _same_output(out: str, wanted: str) -> bool:
@@ -299,70 +324,60 @@ def _same_output(out: str, wanted: str) -> bool:
         return False
 
 
-def _calls(tests: dict[str, Any], channel: Channel) -> tuple[str, str]:
-    function = Remote(channel, None, tests["entry"])
+def _function(entry: str, channel: Channel) -> Remote:
+    """Return the tested function: of the class `Solution`, if the program has one."""
     try:
         solution, _ = channel.ask("get", None, "Solution")
     except ProgramError:
-        pass
-    else:
-        instance = solution()
-        function = Remote(channel, instance._at[1], tests["entry"])
-    for number, (given, wanted) in enumerate(tests["calls"], 1):
-        where = f"test {number} of {len(tests['calls'])}"
-        try:
-            result = function(*given)
-            result = list(result) if type(result) is tuple else result
-            if result != wanted:
-                return "wrong", f"{where}: {channel.last}, expected {_show(wanted)}"
-        except ProgramError as error:
-            return _raised(error, where)
-        except Gone:
-            return "gone", where
-        except TypeError as error:
-            return "wrong", f"{where}: {error}"
-    return "passed", f"passed {len(tests['calls'])} tests"
+        return Remote(channel, None, entry)
+    return Remote(channel, solution()._at[1], entry)
 
 
-def _asserted(
-    tests: dict[str, Any], setup: list[Any], names: tuple[set[str], set[str]], channel: Channel
-) -> tuple[str, str]:
+def _call(channel: Channel, function: Remote, test: list[Any]) -> None:
+    """Compare what a call returns with what is expected. Raises Failed."""
+    given, wanted = test
+    result = function(*given)
+    result = list(result) if type(result) is tuple else result
+    if result != wanted:
+        raise Failed("wrong", f"{channel.last}, expected {_show(wanted)}")
+
+
+def _space(
+    entry: str, setup: list[Any], names: tuple[set[str], set[str]], channel: Channel
+) -> dict[str, Any]:
+    """Return the names that assertions see, after their setup has run."""
     space: dict[str, Any] = {"__name__": "tests"}
     space |= {name: __import__(name) for name in names[1]}
-    number, where = 0, "before the tests"
-    try:
-        if tests["entry"]:
-            for code in setup:
-                if code.co_filename == "<prompt>":
-                    exec(code, space)
-            space["candidate"] = space[tests["entry"]] = Remote(channel, None, tests["entry"])
+    if entry:
         for code in setup:
-            if code.co_filename == "<setup>":
+            if code.co_filename == "<prompt>":
                 exec(code, space)
-        for name in names[0] - space.keys():
-            space[name] = Remote(channel, None, name)
-        for number, (_, code) in enumerate(tests["tests"], 1):
-            where = f"test {number} of {len(tests['tests'])}"
-            channel.last = ""
+        space["candidate"] = space[entry] = Remote(channel, None, entry)
+    for code in setup:
+        if code.co_filename == "<setup>":
             exec(code, space)
-    except AssertionError as error:
-        if isinstance(error, ProgramError):
-            return _raised(error, where)
-        return "wrong", f"{where}: {_line(error, tests, number)}; {channel.last}"
+    for name in names[0] - space.keys():
+        space[name] = Remote(channel, None, name)
+    return space
+
+
+def _assert(channel: Channel, space: dict[str, Any], setup: str, test: tuple[str, Any]) -> None:
+    """Run assertions. Raises Failed, with the line that failed."""
+    text, code = test
+    channel.last = ""
+    try:
+        exec(code, space)
     except ProgramError as error:
-        return _raised(error, f"{where}: {_line(error, tests, number)}")
-    except Gone:
-        return "gone", where
-    except (Exception, SystemExit) as error:
-        return "wrong", f"{where}: {type(error).__name__}: {error!s:.{_SHOWN}}; {channel.last}"
-    return "passed", f"passed {len(tests['tests'])} tests"
+        word, reason = _raised(str(error.args[0]) if error.args else "")
+        raise Failed(word, f"{_line(error, setup, text)}: {reason}") from error
+    except AssertionError as error:
+        raise Failed("wrong", f"{_line(error, setup, text)}; {channel.last}") from error
 
 
-def _line(error: BaseException, tests: dict[str, Any], number: int) -> str:
+def _line(error: BaseException, setup: str, test: str) -> str:
     """Return the line of a test that failed."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        text = tests["setup"] if frame.filename == "<setup>" else tests["tests"][number - 1][0]
-        lines = text.splitlines()
+        lines = (setup if frame.filename == "<setup>" else test).splitlines()
         if frame.filename in ("<test>", "<setup>") and 0 < (frame.lineno or 0) <= len(lines):
             return str(lines[frame.lineno - 1].strip()[:_SHOWN])  # type: ignore[operator]
     return ""

@@ -6,6 +6,7 @@ r"""Bring the tests of a question into one form, a JSON text, which is its gold 
     tests    assertions, each a text
     calls    [arguments, result] of the function `entry`, or of the method of `Solution`
     runs     [standard input, standard output]
+    language of the program, if it is not Python
 
 Only the program's own process sees `before` and the arguments; no test is ever sent there.
 """
@@ -23,13 +24,13 @@ COLUMNS = "test and entry_point, test_list, public_test_cases, or input and outp
 _MOST = 64 << 20  # bytes of the tests of a question
 
 
-def pack(row: Mapping[str, Any], column: str = "answer") -> str:
+def pack(row: Mapping[str, Any], column: str = "answer", language: str = "python") -> str:
     """Return the tests in a row of a dataset, whose columns say of which form they are.
 
     HumanEval and HumanEval+: `prompt`, `test`, `entry_point`. MBPP+: `test`. MBPP: `test_list`,
     `test_setup_code`, `test_imports`. LiveCodeBench: `public_test_cases`, `private_test_cases`,
     `metadata`. Your own: `input` and `output` (each a text or a list of texts), or `column` with
-    assertions.
+    assertions. Tests of other languages than Python are `input` and `output` alone.
 
     Raises ValueError: there are no tests, or they cannot be read; the rest of a sentence.
 
@@ -56,6 +57,10 @@ def pack(row: Mapping[str, Any], column: str = "answer") -> str:
         tests["runs"] = [*zip(given, wanted, strict=True)]
     else:
         tests["tests"] = _texts(row.get(column), column)
+    if language != "python":
+        if "runs" not in tests:
+            raise ValueError(f"has tests in Python; in {language} they are input and output")
+        tests = {"language": language, **tests}
     if not any(tests.get(kind) for kind in ("tests", "calls", "runs")):
         raise ValueError(f"has no tests; they are read from {COLUMNS}, or assertions")
     if fault := unusable(text := json.dumps(tests)):

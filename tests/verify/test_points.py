@@ -1,0 +1,118 @@
+"""Points of a judge: scores, comparisons and settling work on them as on correct and wrong."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers import again, make_run
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.adaptive import data
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.compare import cohort, leaderboard
+from bayes_at_n.pipeline.config.analysis import AnalysisConfig
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.score import stage as score
+from bayes_at_n.pipeline.store import origin, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.verify import generated, prompts, stage, texts
+
+M, N = 5, 4
+JUDGE = ["verifier=judge-proof", "verifier.engine.name=transformers", "verifier.engine.device=cpu"]
+
+
+def said(seed: int, undecided: float) -> list[list[str]]:
+    """What a judge wrote about each attempt, (M, N)."""
+    rng = np.random.default_rng(seed)
+    points = rng.binomial(7, rng.uniform(0.2, 0.8, (M, 1)), (M, N))
+    texts = [[f"A gap.\n<points>{p} out of 7</points>" for p in row] for row in points.tolist()]
+    return [["?" if rng.random() < undecided else text for text in row] for row in texts]
+
+
+def judged(folder: Path, model: Path, said: list[list[str]], *more: str) -> Run:
+    """A run whose judge wrote this, all three times; the texts judged are all different."""
+    proofs = {f"q{i}": [f"proof {i} {t}" for t in range(N)] for i in range(M)}
+    settings = [*JUDGE, f"verifier.id={model}", "verifier.revision=null", "dataset.judge=all"]
+    settings += ["verifier.context=8192", "verifier.sampling.max_tokens=64", *more]
+    marks = dict.fromkeys(proofs, "-" * N)
+    run = make_run(folder, marks, "sampling.max_tokens=8", *settings, texts=proofs)
+    template = prompts.read_template(run.cfg.verifier)
+    judge = generated._judge(run, stage.identity(run.cfg, verifier_as_model(run.cfg), template))
+    attempts = texts.texts_to_judge(run, template)
+    generated._prepare(run, judge, template, attempts)
+    rows = [
+        {"question_id": name, "trial": vote, "text": said[key >> 32][key & 0xFF]}
+        for name, key in zip(
+            attempts["judged"].to_pylist(), attempts["key"].to_pylist(), strict=True
+        )
+        for vote in range(3)
+    ]
+    whole = [row | {"seed": 1, "finish_reason": "stop"} for row in rows]
+    columns = ATTEMPTS.with_metadata(origin.part_metadata(runfolder.read_manifest(judge)))
+    path = judge.attempts / "0000000000000001-n1-1-00000.parquet"
+    parquet.write_part(path, pa.Table.from_pylist(whole, columns))
+    stage.verify(run)
+    return again(run)
+
+
+def expected(said: list[list[str]]) -> "np.ma.MaskedArray[tuple[int, int], np.dtype[np.int64]]":
+    found = [[re.search(r"\d", text) for text in row] for row in said]
+    return np.ma.masked_equal([[int(f[0]) if f else -1 for f in row] for row in found], -1)
+
+
+def test_scores_of_points(tmp_path: Path, tiny_model: Path) -> None:
+    texts = said(1, 0.1)
+    run, points = judged(tmp_path / "run", tiny_model, texts), expected(texts)
+    score.score(run)
+    found, weights = json.loads((run.path / "scores.json").read_text()), np.arange(8) / 7
+    head = found["headline"]
+    assert [head[k] for k in ("value", "sigma", "low", "high")] == [
+        *scoring.score_ci(points, weights)
+    ]
+    assert found["attempts"] == points.count() < M * N  # what is undecided is left out
+    shares = [(points == n).sum() / points.count() for n in range(8)]
+    np.testing.assert_allclose(found["points"]["shares"], shares)
+    np.testing.assert_allclose([*found["points"]["by_question"].values()], points.mean(axis=1))
+    np.testing.assert_allclose(found["metrics"]["avg"]["value"], (points / 7).mean(axis=1).mean())
+    full = (points == 7).astype(int)
+    assert found["metrics"]["pass@1"]["value"] == pytest.approx(full.mean(axis=1).mean())
+
+
+def test_comparing_and_settling_on_points(tmp_path: Path, tiny_model: Path) -> None:
+    both = [said(seed, 0.0) for seed in (1, 2)]
+    folders = [
+        judged(tmp_path / "d" / n, tiny_model, of).path for n, of in zip("ab", both, strict=True)
+    ]
+    cfg = AnalysisConfig(folders=[*map(str, folders)])
+    [found] = cohort.load(cfg)
+    stack = np.stack([expected(of) for of in both]) / 7
+    scores = leaderboard.scores(found, cfg)
+    np.testing.assert_allclose(scores.avg.value, stack.mean(axis=(1, 2)))
+    rows = {row["model"]: row for row in leaderboard.leaderboard(found, cfg).rows}
+    assert rows["a"]["pass_at_2"] == scoring.pass_at_k((stack[0] == 1).astype(int), 2)
+    known = data.of_complete([str(folder) for folder in folders])
+    np.testing.assert_allclose(scoring.values(known.codes), stack)
+
+    other = judged(
+        tmp_path / "d" / "c", tiny_model, both[0], "verifier.judgement.weights=[0,0,0,0,0,0,1,1]"
+    )
+    assert outcomes.read(other).matrix.weights.tolist() == [0] * 6 + [1] * 2
+    more = AnalysisConfig(folders=[*map(str, folders), str(other.path)])
+    assert cohort.load(more)[0].names == ["a", "b"]  # scored in another way
+    with pytest.raises(UserError, match="prior="):
+        run = again(other)
+        run.cfg.prior.run = str(folders[0])
+        score.score(run)
+
+
+def test_inflation_of_points() -> None:
+    """Points of two values are outcomes 0 and 1."""
+    R = np.random.default_rng(0).integers(0, 2, (6, 9))
+    weighted = scoring.Points(R * 7, np.arange(8) / 7)
+    assert scoring.inflation(weighted) == scoring.inflation(R)
+    with pytest.raises(ValueError, match="outside"):
+        scoring.inflation(R * 1.5)
