@@ -19,7 +19,8 @@ def score(engine: Engine, requests: Iterable[Request | None]) -> Generator[Compl
     waiting, more = iter(requests), True
     while more:
         taken, more = pull(waiting, _TOGETHER)
-        yield from _completions(engine, taken)
+        if taken:
+            yield from _completions(engine, taken)
         yield None
 
 

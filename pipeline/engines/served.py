@@ -184,7 +184,7 @@ class Model:
     def _missing(self, request: SampleRequest, response: Response) -> str:
         if "named" in self.gives and not response.named:
             return "to another request"
-        if "token_ids" in self.gives and response.token_ids is None:
+        if "token_ids" in self.gives and response.token_ids is None and response.echoed is None:
             return "without token ids"
         if "logprobs" in self.gives and request.logprobs and response.logprobs is None:
             return "without log-probs"

@@ -455,6 +455,8 @@ FAULTS: dict[str, Fault] = {
     "no seed": _ask(_without("seed")),
     "top_k 20": _ask(lambda body: body.update(top_k=20)),
     "no token ids": _answer(_choices(_without("token_ids", "prompt_token_ids"))),
+    "echo only": _ask(_without("prompt_logprobs")),
+    "no echo": _ask(_without("prompt_logprobs", "echo")),
     "no log-probs": _answer(_choices(lambda choice: choice.update(logprobs=None))),
 }
 
