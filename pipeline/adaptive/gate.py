@@ -21,8 +21,8 @@ from bayes_at_n.pipeline.base.console import joined, note, percent, results, war
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.config import gate as config
-from bayes_at_n.pipeline.config.gate import CompareConfig, Policy
+from bayes_at_n.pipeline.config import analysis as config
+from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
 from bayes_at_n.pipeline.config.settle import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
@@ -60,9 +60,9 @@ def compare(cfg: CompareConfig) -> int:
     if cfg.gate.policy is None:
         comparison.compare(cfg)
         return 0
-    policy = config.load(cfg.gate.policy)
+    policy = config.load_policy(cfg.gate.policy)
     parts, why = read(cfg, policy), "settle=true continues sampling"
-    folder, links = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
+    folder = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
     if cfg.gate.settle:
         folder.mkdir(parents=True, exist_ok=True)
         parts, why = sample(cfg, policy, parts, folder)
@@ -77,7 +77,6 @@ def compare(cfg: CompareConfig) -> int:
     results.print("\n".join(["", *(row["sentence"] for row in board.rows), "", sentence]))
     display.print_json(record)
     note(f"saved {files.write(folder, 'gate', record, {'gate': board})[-1]}")
-    files.publish(folder, links)
     return status
 
 

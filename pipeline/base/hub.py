@@ -12,6 +12,10 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 OFFLINE = f"without a network, run `{PROGRAM} prefetch` first on a machine that has one"
 
 
+class NotHere(UserError):
+    """Only the hub has it, and the hub cannot be reached or HF_HUB_OFFLINE is set."""
+
+
 @contextlib.contextmanager
 def from_hub(what: str, remedy: str, online: bool = True, action: str = "loaded") -> Iterator[None]:
     """Turn exceptions about hub, network and files, of which there are many kinds, into one line.
@@ -31,7 +35,9 @@ def from_hub(what: str, remedy: str, online: bool = True, action: str = "loaded"
                 "Ask for access on its page at huggingface.co, then `hf auth login`, or HF_TOKEN in"
                 " the environment"
             )
-        raise UserError(f"{what}: could not be {action}: {message}. {remedy}") from error
+        offline = online and (reason or os.environ.get("HF_HUB_OFFLINE", "0") != "0")
+        kind = NotHere if offline else UserError
+        raise kind(f"{what}: could not be {action}: {message}. {remedy}") from error
     if reason:
         _note_once(f"{reason}; HF_HUB_OFFLINE=1 skips the attempt")
 

@@ -115,7 +115,7 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
         keys=f"{_MANY} ranking gate budget",
-        settings="gate:CompareConfig",
+        settings="analysis:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
@@ -128,7 +128,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         flags={"--open": "open it in the browser"},
-        examples="report dataset=aime25 --open  # runs/_report/index.html; needs no server",
+        examples="report dataset=aime25 --open  # needs no server",
     ),
     "prepare": Verb(
         "prepare.stage:prepare",
@@ -186,7 +186,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         reads=True,
         flags={"--open": "open it in the browser"},
         examples="""\
-label RUN_FOLDER  # 60 random attempts; then: score RUN_FOLDER labels=NAME.jsonl
+label RUN_FOLDER  # 60 random attempts; then score RUN labels=NAME.jsonl
 label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
     ),
     "prefetch": Verb(

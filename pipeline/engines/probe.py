@@ -225,35 +225,31 @@ async def _prompt_logprobs(
         return None
 
 
-def judge(model: Model, findings: Findings, cfg: RunConfig) -> set[str]:
-    """Warn of what a server lacks; return what the run needs and `engine.allow_missing` allows.
-
-    Raises UserError: the server lacks something else that the run needs.
-    """
-    if cfg.sampling.likelihood and not findings.get("prompt_logprobs"):
-        raise UserError(
-            f"{model.client.setting}: gives no log-probs of prompts, by prompt_logprobs or by echo,"
-            f" which sampling.likelihood={cfg.sampling.likelihood} needs; vLLM's server does"
-        )
-    reasons, dropped = missing(findings, cfg), findings["not_taken"]
+def judge(model: Model, findings: Findings, cfg: RunConfig) -> None:
+    """Warn of what a server lacks. Raises UserError: the run needs it."""
+    dropped, reasons = findings["not_taken"], missing(findings, cfg)
     notes = {
         "gives no token ids: texts and counts are the server's": not findings["token_ids"],
         f"does not accept {', '.join(dropped)}: its own defaults apply": dropped,
         "renders chat turns with its own template": findings["api"] == "chat",
     }
-    for line in [*reasons.values(), *(note for note, holds in notes.items() if holds)]:
+    for line in (note for note, holds in notes.items() if holds):
         warn(f"{model.client.url} {line}")
-    if refused := [name for name in reasons if name not in cfg.engine.allow_missing]:
-        without = " ".join(f"sampling.{name}=false" for name in refused)
+    if cfg.sampling.likelihood and not findings.get("prompt_logprobs"):
         raise UserError(
-            f"{model.client.setting}: lacks what this run needs ({', '.join(refused)}); to continue"
-            f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a tag=NAME"
+            f"{model.client.setting}: gives no log-probs of prompts, by prompt_logprobs or by echo,"
+            f" which sampling.likelihood={cfg.sampling.likelihood} needs; vLLM's server does"
         )
-    return set(reasons)
+    if reasons:
+        without = " ".join(f"sampling.{name}=false" for name in reasons)
+        raise UserError(
+            f"{model.client.setting}: {', and '.join(reasons.values())}; to continue without them:"
+            f" {without}, in a new run (tag=NAME)"
+        )
 
 
 def missing(findings: Findings, cfg: RunConfig) -> dict[str, str]:
-    """Return what a run needs and a server lacks: by name in `engine.allow_missing`, the reason."""
+    """Return what a run needs and a server lacks: the reason, by name in `sampling`."""
     reasons, s = {}, cfg.sampling
     if s.logprobs and not findings["logprobs"]:
         reasons["logprobs"] = "gives no log-probs of what it samples"

@@ -11,6 +11,8 @@ try {
   for (const [name, label] of JSON.parse(localStorage.getItem(KEPT) ?? "[]")) labels.set(name, label);
 } catch { /* nothing is kept */ }
 const CHOICES = [["y", true, "✓ correct"], ["n", false, "✗ not correct"], ["u", null, "? cannot tell"]];
+// Of points the keys are their digits, and the labels their scores.
+const choicesOf = ({ scores }) => (scores ? [...scores.map((score, i) => [String(i), score, String(i)]), CHOICES[2]] : CHOICES);
 const labelOf = (row) => labels.get(nameOf(row));
 let at = Math.max(0, rows.findIndex((row) => labelOf(row) === undefined));
 
@@ -41,7 +43,7 @@ function draw() {
   const answer = answerSpan(row.text, row.answer, row.marker);
   render(html`<div id="attempt">
     <section aria-label="Label" key="label"><div class="head"><h3>Attempt ${at + 1} of ${rows.length}, ${done} labeled</h3>
-      <div class="moves">${CHOICES.map(button)}
+      <div class="moves">${choicesOf(row).map(button)}
         <button type="button" onClick=${() => show(at - 1)}>← <kbd>k</kbd></button>
         <button type="button" onClick=${() => show(at + 1)}>→ <kbd>j</kbd></button>
         ${answer && html`<button type="button" onClick=${toAnswer}>↓ Answer <kbd>a</kbd></button>`}
@@ -53,10 +55,11 @@ function draw() {
       ${folded(row.text, null, answer, row.marker)}</section></div>`, document.getElementById("main"));
 }
 
-const keys = { ...Object.fromEntries(CHOICES.map(([key, label]) => [key, () => say(label)])),
-  j: () => show(at + 1), k: () => show(at - 1), a: toAnswer, s: download };
+const keys = { j: () => show(at + 1), k: () => show(at - 1), a: toAnswer, s: download };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.localName === "input") return;
-  keys[event.key]?.();
+  const choice = choicesOf(rows[at]).find(([key]) => key === event.key);
+  if (choice) say(choice[1]);
+  else keys[event.key]?.();
 });
 addEventListener("load", draw); // all scripts are there

@@ -86,7 +86,7 @@ def test_go(root: Path, capsys: Capsys) -> None:
         )
         assert row["difference"] == pytest.approx(100 * (better - base))
         assert row["low"] < row["difference"] < row["high"] and row["trials"] == 16
-    written = json.loads(Path("runs/_gate/gate.json").read_text())
+    written = json.loads(Path("runs/_gate-base+better/gate.json").read_text())
     assert written["verdict"] == "GO" and written["policy"]["datasets"]["x"]["no_worse"] == 2
     status = main.main(["compare", "model=base,better", "gate=policy.yaml"])
     shown = capsys.readouterr().out

@@ -1,8 +1,6 @@
 """engine=transformers on a real, tiny, random model, against forward passes made here."""
 
-import itertools
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from transformers.utils import is_peft_available
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request, load
-from bayes_at_n.pipeline.engines.text import decode, ended
+from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.generate.writer import row_of
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -88,16 +86,6 @@ def complete(made: TransformersEngine, requests: list[Request]) -> list[Completi
     assert len(done) == len(requests)
     place = {id(r): n for n, r in enumerate(requests)}
     return sorted(done, key=lambda c: place[id(c.request)])
-
-
-def test_a_clock_that_steps_is_in_no_duration(
-    folder: Path, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, days = engine(folder), itertools.count(20_000)
-    monkeypatch.setattr(time, "time", lambda: 86_400.0 * next(days))
-    [done] = complete(made, [request(prompts[0], seed=1)])
-    assert done.first_token is not None
-    assert done.started <= done.first_token <= done.finished < done.started + 3600
 
 
 def logprobs_of(model: Any, ids: list[int]) -> Any:
@@ -260,16 +248,6 @@ def test_an_end_token_stops_and_is_kept(folder: Path, prompts: list[list[int]]) 
     assert "stop" in reasons
 
 
-def test_special_tokens_stay_in_the_text_when_asked(folder: Path, prompts: list[list[int]]) -> None:
-    without, made = engine(folder), engine(folder, "model.skip_special_tokens=false")
-    start = made.tokenizer.convert_tokens_to_ids("<|im_start|>")
-    end = made.tokenizer.eos_token_id
-    a = made.tokenizer.encode("a")
-    for one, text in ((made, "a<|im_start|>a"), (without, "aa")):
-        found = ended(one.tokenizer, one.cfg, request([], 0), [*a, start, *a, end], None, "stop")
-        assert found["text"] == text
-
-
 def test_a_stop_string_ends_an_attempt_also_across_a_raised_cap(
     folder: Path, prompts: list[list[int]]
 ) -> None:
@@ -317,16 +295,6 @@ def test_closing_ends_a_batch_at_its_next_step(folder: Path, prompts: list[list[
     assert len(done.token_ids) == 3
 
 
-def test_describe_and_close(folder: Path) -> None:
-    made = engine(folder, "model.dtype=auto", "+engine.args.attn_implementation=eager")
-    about = made.describe()
-    assert about["engine"] == "transformers"
-    assert about["device"] == "cpu"
-    assert about["dtype"] == "float32"  # what the folder holds
-    assert about["attn_implementation"] == "eager"
-    made.close()
-
-
 @pytest.mark.parametrize(
     ("override", "line"),
     [
@@ -338,13 +306,6 @@ def test_errors_are_one_readable_line(folder: Path, override: str, line: str) ->
     with pytest.raises(UserError, match=line) as caught:
         engine(folder, override)
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_without_weights_is_a_readable_error(folder: Path, tmp_path: Path) -> None:
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    with pytest.raises(UserError, match=f"could not load {tmp_path}"):
-        engine(tmp_path)
 
 
 @pytest.mark.skipif(is_peft_available(), reason="PEFT is installed")

@@ -618,5 +618,5 @@ def test_attempts_are_labeled_with_keys_and_downloaded(browser: Any, tmp_path: P
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["correct"] for row in rows] == [True, False, None]
     assert page.evaluate("window.owned") is None and not wrong
-    assert len(labels.rows(path, run)) == 3
+    assert len(labels.rows(path, run)) == 2
     context.close()

@@ -305,7 +305,7 @@ def test_compare_shows_votes(run: Run, capsys: Capsys) -> None:
     run_of(root, "a", {"q1": "10", "q2": "11"}, dataset="other")
     metrics = "scoring.metrics=[cons@2,cons-verifier@2]"
     assert main(["compare", f"runs={root}", metrics]) == 0
-    record = json.loads((root / "_compare" / "compare.json").read_text())
+    record = json.loads((root / "_compare-all" / "compare.json").read_text())
     by_name = {d["dataset"]: {r["model"]: r for r in d["models"]} for d in record["datasets"]}
     close(by_name["sums"]["a"]["cons_at_2"], scoring.cons_at_k(classes.classes_of(run), 2))
     assert by_name["sums"]["a"]["cons_verifier_at_2"] is None

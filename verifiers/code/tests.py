@@ -68,6 +68,22 @@ def pack(row: Mapping[str, Any], column: str = "answer", language: str = "python
     return text
 
 
+def shown(gold: str, most: int = 2000) -> str:
+    """Return packed tests as a text to read, of several lines and at most so many characters.
+
+    >>> print(shown('{"entry": "", "before": "", "setup": "", "runs": [["3", "9"]]}'))
+    input '3'
+    output '9'
+    """
+    tests = json.loads(gold)
+    parts = [tests["setup"], *tests.get("tests", ())]
+    for given, wanted in tests.get("calls", ()):
+        parts.append(f"{tests['entry']}({', '.join(map(repr, given))}) == {wanted!r}")
+    parts += [f"input {given!r}\noutput {wanted!r}" for given, wanted in tests.get("runs", ())]
+    text = "\n".join(filter(None, parts))
+    return (text if len(text) <= most else f"{text[:most]} ...") + "\n" * ("\n" not in text)
+
+
 def unusable(gold: str) -> str | None:
     """Say why packed tests cannot be used, or None if they can."""
     if len(gold) > _MOST:
