@@ -155,12 +155,6 @@ def test_where_tokens_part(folders: list[str]) -> None:
     assert (first["number"], first["mean"]) == (3, 2)
 
 
-def test_what_is_not_recorded_is_left_out(folders: list[str]) -> None:
-    rewrite(folders[0], token_ids=[None] * 24, logprobs=[None] * 24, completion_tokens=[None] * 24)
-    found = compared(*folders, "replay=0")
-    assert [row["what"] for row in found["scores"]] == ["accuracy"] and found["tokens"] == []
-
-
 def refusal(*arguments: str) -> str:
     with pytest.raises(UserError) as caught:
         verb.run(compose.load_as(EquivalenceConfig, [*arguments]))
