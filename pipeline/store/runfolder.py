@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
     **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
     **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
+    "sampling.json_schema": {},
 }
 _ARGUMENTS = yaml.load(
     Path(trust.__file__).with_name("engine_args.yaml").read_bytes(), yaml.CSafeLoader
@@ -335,7 +336,7 @@ def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     """Return the questions with pending prompt log-probs, unless this engine has failed at them."""
-    if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
+    if not run.cfg.sampling.prompt_logprobs:
         return []
     missing = [row for row in run.questions if row["prompt_logprobs"] is None]
     failed = missing and read_json(run.manifest).get(UNREADABLE) == reader_versions(run)

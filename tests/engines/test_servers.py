@@ -369,9 +369,9 @@ def test_replicas_of_one_model_are_no_other_model(
             probes = (plain.posts - 2400 - 45) // 3
             assert probes > 30 and "suspect" not in said, probes
             print(f"{probes} probes of two replicas, no alarm")
-            for api, lacks in (("completions", []), ("chat", ["prompt_logprobs"])):
+            for api in ("completions", "chat"):
                 plain.reset(replaced)
-                more = [f"engine.api={api}", f"engine.allow_missing={lacks}"]
+                more = [f"engine.api={api}", f"sampling.prompt_logprobs={api != 'chat'}"]
                 run = command(tmp_path / api, forker, plain.url, *more)
                 assert run.wait() == 2 and "answers as another model" in run.text(), run.text()
                 assert "attempts since" in run.text() and not stored(tmp_path / api)
@@ -411,7 +411,7 @@ def test_too_many_requests_lower_the_number(plain: Proxy, reference: tuple[Path,
     start = plain.posts
     plain.plan = lambda number: "429" if number < start + 3 else None
     limits = []
-    for completion in asking.generate(requests(reference[0], 2)):
+    for completion in asking.generate(requests(reference[0], 1)):
         limits.append(asking.client.limit)
         assert completion is None or completion.finish_reason in ("stop", "length")
     assert min(limits) <= 17 and limits[-1] > min(limits)
@@ -481,10 +481,10 @@ def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
     plain: Proxy, forker: Forker, tmp_path: Path
 ) -> None:
     plain.plan = always("no log-probs")
-    few, allowed = "dataset.limit=5", "engine.allow_missing=[logprobs]"
-    refused = command(tmp_path / "run", forker, plain.url, few, trials=1)
-    assert refused.wait() == 2 and allowed in refused.text()
-    command(tmp_path / "run", forker, plain.url, few, allowed, trials=1).finish()
+    few, without = "dataset.limit=5", "sampling.logprobs=false"
+    refused = command(tmp_path / "refused", forker, plain.url, few, trials=1)
+    assert refused.wait() == 2 and without in refused.text()
+    command(tmp_path / "run", forker, plain.url, few, without, trials=1).finish()
     assert len(rows(tmp_path / "run")) == 5
     assert all(row["logprobs"] is None and row["token_ids"] for row in rows(tmp_path / "run"))
 
@@ -495,7 +495,7 @@ def test_chat_turns_give_the_same_texts(
     # After the probe, which must have seen the whole prompt.
     plan = spread(["half a prompt"], times=4, every=4)
     plain.plan = lambda number: plan(number - 13)
-    more = ["dataset.limit=2", "engine.api=chat", "engine.allow_missing=[prompt_logprobs]"]
+    more = ["dataset.limit=2", "engine.api=chat", "sampling.prompt_logprobs=false"]
     command(tmp_path / "run", forker, plain.url, *more).finish()
     found = stored(tmp_path / "run")
     assert len(found) == 2 * TRIALS and plain.hits["half a prompt"] > 1
@@ -518,14 +518,14 @@ def test_a_server_of_another_maker(tiny_model: Path, forker: Forker, tmp_path: P
         line += ["--host", "127.0.0.1", "--port", number, "--device", "cpu"]
         with started(line, environment, f"http://127.0.0.1:{number}/health", tmp_path / "log"):
             url = f"http://127.0.0.1:{number}/v1"
-            lacks = "engine.allow_missing=[logprobs,prompt_logprobs]"
-            more = [lacks, "dataset.limit=5", "engine.in_flight=4"]
+            more = ["sampling.logprobs=false", "sampling.prompt_logprobs=false"]
+            more += ["dataset.limit=5", "engine.in_flight=4"]
             refused = command(tmp_path / "greedy", forker, url, *more)
             assert refused.wait() == 2
             assert "gives the same answer to 4 different seeds" in refused.text()
             sampling = 'engine.args.generation_config="{\\"do_sample\\": true, \\"top_k\\": 0}"'
             said = command(tmp_path / "run", forker, url, *more, sampling).finish()
-    for words in ("no log-probs of what it samples", "no token ids", "does not accept min_p"):
+    for words in ("no token ids", "does not accept min_p"):
         assert words in said
     found = rows(tmp_path / "run")
     assert len(found) == 5 * TRIALS and len({row["text"] for row in found}) > 5
