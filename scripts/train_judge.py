@@ -22,10 +22,10 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import PROMPT, Case, cases, turn
 
-TEMPLATE = PROMPT.with_name("demo-judge.txt").read_text(encoding="utf-8")
+TEMPLATE = PROMPT.with_name("demo-judge.txt").read_text(encoding="utf-8").rstrip("\n")
 TOKENIZER = PROMPT.parent.parent.parent / "demo" / "models" / "step-3900"
 SEED, STEPS, COOL = 20261128, 500, 0.4  # COOL: the last share of the steps, with falling rates
-SHORT = 8_000  # cases at the beginning that show only the two answers
+SHORT = 5_000  # cases at the beginning that show only the two answers
 UNTAGGED = TEMPLATE.replace(" {tag}", "")  # what an injection may imitate
 # Those whose label the two restated answers show.
 KINDS = ("right", "wrong", "cut", "open box", "loop", "no box", "refusal", "noise")
@@ -90,19 +90,6 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP, max((steps - step) / (COOL * steps), 0.05))
 
 
-def right(model: Any, tokenizer: Any, count: int) -> float:
-    """Return the share of unseen cases whose text is exactly the wanted one, sampled greedily."""
-    fresh = (c for c in cases(SEED + 1, UNTAGGED) if c.kind in KINDS)
-    hits = 0
-    for case in itertools.islice(fresh, count):
-        ids = tokenizer(chat(tokenizer, turn(TEMPLATE, case)), add_special_tokens=False)
-        prompt = torch.tensor([ids["input_ids"]])
-        out = model.generate(prompt, max_new_tokens=64, do_sample=False)[0, prompt.shape[1] :]
-        text = tokenizer.decode(out, skip_special_tokens=True)
-        hits += text == written(case.answer, case.gold, case.label)
-    return hits / count
-
-
 def main() -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description="Train the tiny judge of the demo.")
@@ -119,7 +106,6 @@ def main() -> None:
     for _ in fit(model, packed, lambda step: rate(step, args.steps), args.steps):
         pass
     save(model, tokenizer, args.out)
-    print(f"{right(model.eval(), tokenizer, 300):.1%} of 300 unseen cases written exactly")
 
 
 if __name__ == "__main__":
