@@ -94,7 +94,8 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
     made = {k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels")}
     made["sampling"] = str(protocol)
     folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
-    blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
+    engine = replace(cfg.engine, allow_missing=["logprobs"])  # of a server; nothing needs them
+    blank = RunConfig(model=model, engine=engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"
     blank.prompt.name, blank.prompt.template = Path(v.prompt).stem, "{problem}"
     blank.verifier = VerifierConfig(name="none", id=None)

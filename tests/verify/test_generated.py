@@ -19,6 +19,7 @@ from bayes_at_n.pipeline.store import graded, outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage
 from bayes_at_n.verifiers.judge.agreement import krippendorff
+from benchmarks.servers import Server
 
 TEXTS = {"q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}"], "q2": ["so 2", "5", "no"]}
 MARKS, DISTINCT = {"q1": "10-1", "q2": "---"}, 6
@@ -118,6 +119,18 @@ def test_the_demo_s_judge_on_vllm(
     again_ = [row["question_id"] for row in votes(run)]
     Command(folder, forker, line=["verify", str(folder)]).finish()
     assert [row["question_id"] for row in votes(run)] == again_
+
+
+@pytest.mark.soak
+def test_a_judge_on_a_server(server: Server, tmp_path: Path, tiny_model: Path) -> None:
+    """It gets the schema of its judgement; log-probs that it cannot give are left out."""
+    url = [f"verifier.engine.url={server.url}", "verifier.engine.name=openai"]
+    form = ["verifier.judgement.key=points", "verifier.judgement.points=3"]
+    run = with_judge(tmp_path / "run", tiny_model, *url, *form, "verifier.engine.device=null")
+    stage.verify(run)
+    sampled = votes(run)
+    assert {row["question_id"] for row in sampled} and len(sampled) == 3 * DISTINCT
+    assert all(row["text"].startswith("{") for row in sampled)
 
 
 def test_alpha_of_the_published_example() -> None:
