@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.verifiers.judge import guards
 from bayes_at_n.verifiers.judge.calibration import (
     CLIP,
     TEMPERATURE,
@@ -36,6 +35,7 @@ from bayes_at_n.verifiers.judge.calibration import (
     baseline,
     calibrate,
     clipped,
+    direct,
     lowers_loss,
     of_attempts,
 )
@@ -49,6 +49,11 @@ TRIALS = 16
 CONTENT_FREE = ("contextual", "question", "domain")
 RIGHT = (0.29, 0.5, 0.69, 0.88)
 BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0, 0, 6)}
+
+
+def turned(logprobs: Floats, bases: Floats) -> float:
+    """Return the share of attempts whose label a baseline changes."""
+    return float((direct(logprobs).argmax(1) != calibrate(logprobs, bases, 1.0).argmax(1)).mean())
 
 
 def main() -> None:
@@ -122,7 +127,7 @@ def judged(settings: list[dict[str, Any]], kind: str, clip: float | None) -> tup
         raw = raw_baseline(setting, kind, half, clip)
         base = np.broadcast_to(bounded(raw, kind, clip), logprobs.shape)
         flat, bases = logprobs.reshape(-1, 3), base.reshape(-1, 3)
-        found.append((_gain(flat, bases, truth), guards.turned(flat, bases).size / len(flat)))
+        found.append((_gain(flat, bases, truth), turned(flat, bases)))
     change, changed = np.array(found).T
     return change, changed
 
@@ -237,7 +242,7 @@ def _on_a_run(folder: Path) -> None:
         made["batch"] = of_attempts(said[half])[None]
         for kind, base in made.items():
             bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
-            changed = guards.turned(said[~half], bases).size / len(bases)
+            changed = turned(said[~half], bases)
             loss = nll(calibrate(said[~half], bases, TEMPERATURE), truth[~half])
             right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
             rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])

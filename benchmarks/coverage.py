@@ -54,11 +54,7 @@ def bootstrap_ci(R: Counts, confidence: float, questions: bool = False) -> tuple
 
 
 def wald_ci(R: Counts, confidence: float) -> Any:
-    """Average -/+ z standard errors over trials of these questions (central limit theorem).
-
-    >>> [round(float(x), 4) for x in wald_ci(Counts(np.array([[2, 3], [1, 4]])), 0.95)]
-    [0.7, 0.1581, 0.3901, 1.0099]
-    """
+    """Average -/+ z standard errors over trials of these questions (central limit theorem)."""
     trials = R.values.sum(axis=-1)
     share = R.values[..., 1] / trials
     variance = (share * (1 - share) / (trials - 1)).sum(axis=-1)

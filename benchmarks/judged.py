@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--rows", default="", metavar="TEXT", help="judges whose names hold TEXT")
     parser.add_argument("--replicates", type=int, default=200, metavar="N", help="of each cell")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
     args = parser.parse_args()
     names = [name for name in JUDGES if args.rows in name]
     lines = [line for name in names for line in row(name, args.replicates, args.seed)]

@@ -47,7 +47,6 @@ ACCURACIES = (
 )
 BEST, TOP, ORDER = Target("best"), Target("top", k=3), Target("order")
 ABOVE = Target("above", baseline=0)
-BLOCKS = range(8, TRIALS, 8)
 TRIANGULAR = [n * (n + 1) // 2 for n in range(2, 13)]  # the looks of `settle`
 
 
@@ -145,7 +144,7 @@ def many(each: Any, runs: int) -> dict[str, Any]:
         ("best, .06 ahead", ACCURACIES, BEST, spread, name, options, most[spread == "mixed"])
         for spread in ("contest", "mixed")
         for name, options, most in (
-            ("blocks of 8", {"looks": BLOCKS}, (None, None)),
+            ("blocks of 8", {"looks": range(8, TRIALS, 8)}, (None, None)),
             ("3, 6, 10, ...", {"looks": TRIANGULAR}, (0.10, 0.14)),
             ("every trial", {}, (None, None)),
         )

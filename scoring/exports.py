@@ -11,9 +11,8 @@ from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, 
 from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty, wilson_ci
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import weighted_cons_at_k, weighted_cons_at_k_sigma
-from bayes_at_n.scoring.metrics.bayes import SHRINKAGE_LIMIT, avg, avg_ci, bayes, bayes_ci
+from bayes_at_n.scoring.metrics.bayes import avg, avg_ci, bayes, bayes_ci
 from bayes_at_n.scoring.metrics.bayes import down_weight, question_stderr
-from bayes_at_n.scoring.metrics.bayes import shrinkage
 from bayes_at_n.scoring.metrics.cost import sampling_cost
 from bayes_at_n.scoring.metrics.empirical import Prior, empirical_bayes_ci
 from bayes_at_n.scoring.metrics.empirical import fit_prior, score_and_prior, score_ci, score_prior
@@ -21,12 +20,10 @@ from bayes_at_n.scoring.metrics.forecast import Forecast, forecast
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_at_k, geo_spectrum_at_k_ci
 from bayes_at_n.scoring.metrics.geom import geo_spectrum_star_at_k, geo_spectrum_star_at_k_ci
 from bayes_at_n.scoring.metrics.geom import geom_at_k, geom_at_k_ci, geom_ds_at_k, geom_ds_at_k_ci
-from bayes_at_n.scoring.metrics.passk import max_at_k, max_at_k_ci
+from bayes_at_n.scoring.metrics.passk import max_at_k, max_at_k_ci, pass_at_k_sigma
 from bayes_at_n.scoring.metrics.passk import g_pass_at_k, g_pass_at_k_ci, naive_pass_at_k, pass_at_k
 from bayes_at_n.scoring.metrics.passk import pass_at_k_ci, pass_hat_k, pass_hat_k_ci, unanimous_at_k
 from bayes_at_n.scoring.metrics.passk import unanimous_at_k_ci
-from bayes_at_n.scoring.metrics.passk_variance import delta_variance, pass_at_k_sigma
-from bayes_at_n.scoring.metrics.passk_variance import posterior_variance, sampling_variance
 from bayes_at_n.scoring.metrics.passk import auc_at_k, auc_at_k_ci, g_pass_at_k_tau
 from bayes_at_n.scoring.metrics.passk import g_pass_at_k_tau_ci, maj_at_k, maj_at_k_ci
 from bayes_at_n.scoring.metrics.passk import mg_pass_at_k, mg_pass_at_k_ci

@@ -45,7 +45,6 @@ ENGINE = (
     "continue",
     "crash",
     "equivalence_runs",
-    "faulty_proxy",
     "judge",
     "multiprocess",
     "races",
@@ -54,7 +53,6 @@ ENGINE = (
     "stops",
     "together",
     "verify_stage",
-    "vllm_names",
     "weights",
     "workers",
 )

@@ -135,6 +135,8 @@ def test_identity_is_what_it_was_and_resources_do_not_count() -> None:
     # A folder from before `async_scheduling` was known to be a resource.
     old = plain | {"model.engine_args": {"async_scheduling": True}}
     assert runfolder.identity_differences(old, plain) == []
+    new = {"quantization": 1, "seed": 1, "max_num_seqs": 1, "new": 1}
+    assert runfolder.unknown_arguments(new) == ["new"]
 
 
 def test_compare_names_models_of_different_protocols(tmp_path: Path) -> None:

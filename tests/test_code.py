@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.grade import stage
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import graded
 from bayes_at_n.verifiers.code import extract, run, sandbox, tests
+from bayes_at_n.verifiers.code.languages import LANGUAGES
 from bayes_at_n.verifiers.maths.conventions import Grade
 
 HOSTILE = Path(__file__).with_name("hostile_programs.txt")
@@ -34,9 +35,9 @@ FILE = "HumanEval.jsonl.gz"
 SQUARE = ["assert f(1) == 1", "assert f(3) == 9"]
 
 
-def _works(box: str = "bubblewrap") -> bool:
+def _works(box: str = "bubblewrap", language: str = "python") -> bool:
     try:
-        with sandbox.opened(box):
+        with sandbox.opened(box, language=language):
             return True
     except RuntimeError:
         return False
@@ -244,6 +245,37 @@ def test_without_bubblewrap_nothing_is_graded(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(RuntimeError, match=r"grading\.sandbox=bubblewrap.*install"):
         grades({"test_list": SQUARE}, "def f(x): return x")
+
+
+_READ = {
+    "c": '#include <stdio.h>\nint main(){long x; scanf("%ld", &x); printf("%ld", @);}',
+    "cpp": "#include <iostream>\nint main(){long x; std::cin >> x; std::cout << @;}",
+    "go": 'package main\nimport "fmt"\nfunc main(){var x int; fmt.Scan(&x); fmt.Println(@)}',
+    "java": "import java.util.*; class Main { public static void main(String[] a)"
+    " { long x = new Scanner(System.in).nextLong(); System.out.println(@); } }",
+    "javascript": "x = +require('fs').readFileSync(0, 'utf8'); console.log(@)",
+    "rust": "fn main() { let mut s = String::new(); std::io::stdin().read_line(&mut s).unwrap();"
+    ' let x: i64 = s.trim().parse().unwrap(); println!("{}", @); }',
+}
+
+
+@pytest.mark.parametrize(
+    "language", ["c", *(pytest.param(of, marks=pytest.mark.soak) for of in [*LANGUAGES][1:])]
+)
+def test_other_languages(language: str) -> None:
+    """One right program, one wrong, one that is none; where the language is installed."""
+    if not _works("bubblewrap", language):
+        pytest.skip(f"{language} is not installed")
+    gold = tests.pack({"input": ["3\n", "5\n"], "output": ["9\n", "25\n"]}, language=language)
+    fenced = f"So:\n```{language}\n{_READ[language]}\n```\n```python\nprint(9)\n```\n"
+    program = extract.find(fenced, gold).answer or ""
+    programs = [program.replace("@", "x * x"), program.replace("@", "9"), "}" + program]
+    limits: dict[str, Any] = {"workers": 2, "timeout_s": 2, "memory_mb": 1024}
+    found = [*run.grade([(gold, one) for one in programs], box="bubblewrap", **limits).values()]
+    assert [grade.outcome for grade in found] == ["correct", "wrong", "wrong"]
+    assert [grade.layer for grade in found] == ["tests", "tests", "exception"]
+    with pytest.raises(ValueError, match="in Python"):
+        tests.pack({"test_list": SQUARE}, language=language)
 
 
 def test_none_is_recorded() -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from hypothesis import strategies as st
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.config.seeds import attempt_seed
-from bayes_at_n.pipeline.config.settings import verifier_engine
 
 PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
 
@@ -79,19 +76,6 @@ def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:
     )
 
 
-def test_the_verifier_s_engine_is_of_the_run_s_kind_with_nothing_of_its_arguments() -> None:
-    on_gpus = ["model.engine_args.quantization=fp8", "engine.args.block_size=32"]
-    on_gpus += ["engine.tensor_parallel_size=4", "engine.replicas=2", "engine.in_flight=9"]
-    on_gpus += ["engine.gpu_memory_utilization=0.5", "verifier.batch_size=7"]
-    plain = EngineConfig("vllm", batch_size=7, gpu_memory_utilization=0.5)
-    assert asdict(verifier_engine(compose.load(on_gpus))) == asdict(plain)
-    own = ["verifier.engine.tensor_parallel_size=2", "verifier.engine.args.quantization=fp8"]
-    own += ["verifier.engine.gpu_memory_utilization=0.8"]
-    found = verifier_engine(compose.load([*on_gpus, *own]))
-    assert (found.tensor_parallel_size, found.gpu_memory_utilization) == (2, 0.8)
-    assert found.args == {"quantization": "fp8"} and found.replicas == "auto"
-
-
 # Limits of values, in the order of the dataclasses.
 LIMITS = """
 model.id=null; model.dtype=float7; model.context=0; model.template_date=hello
@@ -108,7 +92,7 @@ sampling.temperature=-0.1; sampling.temperature=nan; sampling.temperature=0; sam
 sampling.top_p=nan; sampling.top_k=0; engine.batch_size=0; engine.batch_size=2.5; engine.in_flight=0
 engine.replicas=all; engine.tensor_parallel_size=null; engine.gpu_memory_utilization=1.5
 engine.device=cpu; engine.name=sglang; engine.price_in=-1; engine.price_out=inf; engine.api=x
-engine.allow_missing=[top_k]; engine.patience_s=inf; engine.timeout_s=0; engine.url=[http://h/v1]
+engine.patience_s=inf; engine.timeout_s=0; engine.url=[http://h/v1]
 verifier.id=''; verifier.prompt=''; verifier.kind=x; verifier.dtype=x
 verifier.labels={correct: ''}; verifier.context=0; verifier.calibration=x; verifier.clip=0
 verifier.content_free=[]; verifier.content_free=[a,a]; verifier.average=x; verifier.temperature=0

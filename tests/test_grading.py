@@ -30,66 +30,6 @@ def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, 
     return {pair: graded.outcome for pair, graded in grade(pairs, **limits).items()}
 
 
-EQUAL = [
-    ("25", "025"), ("025", "25"), ("5", "5."), ("1234", r"1\,234"), ("1234", "1,234"),
-    ("11111111100", r"11,\! 111,\! 111,\! 100"), ("3.5", "3 1/2"), (r"\frac{7}{2}", r"3\frac12"),
-    ("i", r"\mathrm{i}"), (r"\sqrt{2}", "√2"), ("5", "5=x"), ("5", "x = 5"), ("90", "90°"),
-    ("0.335", r"33.5\%"), ("204_7", "204_{7}"), (r"\text{Evelyn}", "Evelyn"), ("C", r"\text{(C)}"),
-    ("10", r"10\text{ units}"), ("2,1", r"\{1, 2\}"), ("(2,1)", r"\left(\frac42,\; 1\right)"),
-    ("150", r"1500\times 10^{-1}"), ("7", "7" + " " * 100_000), ("6,8", r"6 \text{ and } 8"),
-]  # fmt: skip
-EQUAL_BY_ALGEBRA = [
-    ("2^{99}", "633825300114114700748351602688"),
-    (r"1-\frac{2}{\pi}", r"\frac{\pi-2}{\pi}"),
-    (r"\sqrt{\frac{95}{24}}", r"\frac{\sqrt{570}}{12}"),
-    (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt6}"),
-    (r"2^{25} \cdot 26!", r"26! \cdot 2^{25}"),
-    ("x^2+2x+1", "(x+1)^2"),
-    (r"\frac{-1+\sqrt{17}}{2}, \frac{-1-\sqrt{17}}{2}", r"\frac{-1\pm\sqrt{17}}{2}"),
-    (
-        r"2,3,\frac{3+i\sqrt{3}}{2},\frac{3-i\sqrt{3}}{2}",
-        r"\{2,3,\frac32 + \frac{\sqrt3}{2}i, \frac32-\frac{\sqrt3}{2}i\}",
-    ),
-    (r"\frac12", r"\cos 60^\circ"),
-    ("1024", "2^10"),
-    ("(2,1)", r"2, \cos 0"),
-    ("5,-5", r"\pm 5"),
-    ("0", r"\sqrt{5+2\sqrt6}-\sqrt2-\sqrt3"),
-]
-DIFFERENT = [
-    # Pairs that math_verify 0.9 accepts, or that its parser misreads as equal.
-    ("1/2004!", "1/2006!"), (r"\frac{1}{2004!}", r"\frac{1}{2006!}"), ("2^{-98}", "2^{-99}"),
-    (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), ("204", "204_7"), ("204_7", "204"),
-    ("2", r"2\%"), (r"2\%", "2"), ("5", "I think 5 is it"), ("5", r"\foo{5"), ("5", "5 +"),
-    ("1/3", "0.333333"), (r"\sqrt2", "1.41421356"), ("0.0000001", "0.0000002"), ("0", "1/2006!"),
-    ("(2,1)", "(3,1)"), ("(2,1)", "(1,2)"), ("[1,2]", "(1,2)"), (r"\emptyset", "(3,1)"),
-    ("5", "2 3"), ("11", "5\n6"), ("2", "3 1/2"), ("11/2", "1 1/2"), ("17", r"1\text{ }7"),
-    ("12", "12c"), ("f", "f'"), (r"5\text{ m}", r"5\text{ cm}"), ("17", r"17\text{ million}"),
-    (r"\text{cat}", r"\text{act}"), ("abcd", "dcba"), ("204", "n=n"), ("x=5", "y=5"),
-    (r"\{1/2004!,1\}", r"\{1/2006!,1\}"), ("x=1/2004!", "x=1/2006!"),
-    ("(0,1/2004!)", "(0,1/2006!)"), ("x>1/2004!", "x>1/2006!"), ("2^{-98}x", "2^{-99}x"),
-    (r"\sqrt{2}", r"\sqrt{2}+10^{-300}"), ("e^x=0", "e^x=-1"), ("1234", "1, 234"),
-    (r"\sin 30", r"\sin 30^\circ"), ("a_{16}", "10"), ("1,2", "1,2,3"), ("4", r"4 \text{ or } 5"),
-    ("(1,2)", "2,1"), ("(2,1)", "1,2"), ("(1,2)", r"\{1,2\}"), ("1234", "(1,234)"), ("0", "2^10"),
-    ("x^2=-1", "x^2=-4"), ("5", r"5 \text{ (approximately)}"), ("5", r"\pm 5"), ("3,4", r"3 \pm 4"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("gold", "answer"), EQUAL)
-def test_equal_without_algebra(gold: str, answer: str) -> None:
-    assert compare(gold, answer) is True
-
-
-def test_equal_by_algebra() -> None:
-    outcomes = outcomes_of(EQUAL_BY_ALGEBRA, workers=2, timeout_s=60)
-    assert [pair for pair, outcome in outcomes.items() if outcome != "correct"] == []
-
-
-def test_no_false_accept() -> None:
-    outcomes = outcomes_of(DIFFERENT, workers=2, timeout_s=60)
-    assert {p: o for p, o in outcomes.items() if o not in ("wrong", "unparsable")} == {}
-
-
 rationals = st.fractions(max_denominator=10**6)
 
 
@@ -166,9 +106,6 @@ def test_outcomes_and_each_pair_once() -> None:
 def test_a_long_answer_equal_letter_by_letter_is_correct() -> None:
     digits = "1" * 4301
     assert outcomes_of([(digits, digits)]) == {(digits, digits): "correct"}
-    assert compare(digits, f"0{digits[:3000]}\\,{digits[3000:]}.") is True
-    assert compare(digits, digits[:-1] + "2") is False
-    assert compare(digits, digits + "x") is None
 
 
 def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:

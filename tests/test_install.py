@@ -100,7 +100,7 @@ def test_an_installed_command_works_from_any_folder(program: Path, tmp_path: Pat
     assert "questions: 30" in done.stdout
     assert "step-0300" in done.stderr and "step-3900" in done.stderr
     assert json.loads((tmp_path / "runs/sums/tiny/scores.json").read_text())["attempts"] == 12
-    assert (tmp_path / "runs/_report/index.html").is_file()
+    assert (tmp_path / "runs/sums/_report-tiny/index.html").is_file()
 
 
 def locked(name: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, again, grades, write_questions
+from helpers import Capsys, again, grades
 from test_grade_stage import lines, ungraded_run
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -340,21 +340,3 @@ def test_every_grade_says_which_grader_made_it(tmp_path: Path, capsys: Capsys) -
     rows = grades(run)
     assert {row["grader"] for row in rows.values()} == {"number"}
     assert rows["q1", 1]["reason"] == "the same number, after a label"
-
-
-def test_a_file_of_choices_is_graded(tmp_path: Path) -> None:
-    rows = [
-        {"completion": "Answer: (B)", "gold": "7", "choices": ["5", "7"]},
-        {"completion": r"\boxed{5}", "gold": "7", "choices": ["5", "7"]},
-        {"completion": "Answer: B", "gold": "2", "choices": ["1", "2"]},
-    ]
-    source, target = write_questions(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
-    command = ["grade", "--file", str(source), "--out", str(target), "dataset.answer=choice"]
-    assert main(command) == 0
-    graded = lines(target)
-    assert [row["outcome"] for row in graded] == ["correct", "wrong", "correct"]
-    assert [row["answer"] for row in graded] == ["B", "A", "B"]
-    assert {row["grader"] for row in graded} == {"choice"}
-    for wrong in ({"choices": "5, 7"}, {"gold": "6"}):
-        write_questions(source, [rows[0] | wrong])
-        assert main(command) == 2

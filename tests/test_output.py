@@ -1,6 +1,5 @@
 """How much is said, and to whom: notes, results, JSON for programs; digits; complete runs."""
 
-import io
 import json
 import os
 import time
@@ -8,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from helpers import arithmetic, make_run
-from rich.console import Console
 
 from bayes_at_n.pipeline.api.verbs import evaluate
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.display.table import Column, Table, to_latex, to_markdown, to_rich
 from bayes_at_n.pipeline.store.runfolder import Run
 
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0110", "q4": "1000"}
@@ -54,30 +51,6 @@ def test_numbers_and_names_in_sentences() -> None:
     assert counted == ("1 GPU", "2,400 points")
     names = console.joined("a"), console.joined("abc"), console.joined("abcde", 3)
     assert names == ("a", "a, b and c", "a, b, c and 2 more")
-
-
-def test_values_have_the_digits_of_their_sigma() -> None:
-    columns = [
-        Column("model", "model", align="left"),
-        Column("mu", "μ", sigma="sigma"),
-        Column("sigma", "σ", sigma="sigma"),
-        Column("ends", "interval", sigma="sigma"),
-        Column("share", "share", format="{:.4%}", sigma="sigma"),
-    ]
-    rows = [
-        {"model": "a", "mu": 0.51234, "sigma": 0.0068, "ends": (0.5, 0.52468), "share": 0.51234},
-        {"model": "b", "mu": 0.4, "sigma": 0.071, "ends": (0.3, 0.5), "share": None},
-    ]
-    table = Table("t", columns, rows)
-    made = Console(file=io.StringIO(), width=80)
-    made.print(to_rich(table))
-    assert isinstance(made.file, io.StringIO)
-    for text in (made.file.getvalue(), to_markdown(table), to_latex(table)):
-        for cell in ("0.512", "0.007", "0.500 to 0.525", "51.2", "0.400", "0.071"):
-            assert cell in text
-        assert "0.5123" not in text
-    lines = made.file.getvalue().splitlines()
-    assert len(lines) == 5 and max(map(len, lines)) <= 80  # title, heads, a line, two rows
 
 
 def test_a_complete_run_has_nothing_to_do(

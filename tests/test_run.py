@@ -107,7 +107,7 @@ def test_the_same_command_owes_nothing_and_more_trials_extend(
     assert len(after) == 30 * (TRIALS + 1)
     assert [a for a in after if a["trial"] < TRIALS] == before
     status = Command(folder, forker, more, verb="status").finish()
-    assert status.count("+") >= 30 and " pending" not in status
+    assert f"{30 * (TRIALS + 1)}/{30 * (TRIALS + 1)}" in status and " pending" not in status
     Command(folder, forker, more, verb="grade").finish()
     Command(folder, forker, more, verb="score").finish()
     assert np.load(folder / "matrix.npz")["R"].shape == (30, TRIALS + 1)

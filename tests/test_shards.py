@@ -112,17 +112,6 @@ def test_a_journal_that_is_sealed_while_files_are_listed_is_read(
     assert stored(tmp_path)[0] == by_key(rows(40 + beside))
 
 
-def test_a_crash_between_rename_and_unlink_doubles_nothing(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "a.journal", rows(40))
-    copy = path.read_bytes()
-    shards.seal(path, SMALL)
-    path.write_bytes(copy)
-    assert stored(tmp_path)[0] == by_key(rows(40))
-    assert shards.seal_leftovers(tmp_path, SMALL) == []
-    assert stored(tmp_path)[0] == by_key(rows(40)) and not path.exists()
-    assert [one.name for one in tmp_path.glob("*.parquet")] == ["a.parquet"]  # nothing twice
-
-
 @pytest.mark.parametrize("damaged", ["a.journal", "a.parquet"])
 def test_after_such_a_crash_damage_to_either_file_loses_nothing(
     tmp_path: Path, damaged: str
@@ -165,7 +154,7 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("bits", [0x01, 0x80])
+@pytest.mark.parametrize("bits", [0x80])
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
     tmp_path: Path, bits: int, step: int
@@ -184,16 +173,15 @@ def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
 
 
 def places(path: Path) -> Iterator[tuple[str, int]]:
-    """A byte in the footer, and one in a data page of each of three columns of group 1."""
+    """A byte in the footer, and one in a data page of group 1."""
     meta = pq.ParquetFile(path).metadata
     yield "footer", path.stat().st_size - 8 - meta.serialized_size + 2
     columns = {meta.row_group(1).column(i).path_in_schema: i for i in range(meta.num_columns)}
-    for name in ("text", "question_id", "logprobs.list.element"):
-        chunk = meta.row_group(1).column(columns[name])
-        yield name, chunk.data_page_offset + chunk.total_compressed_size // 2
+    chunk = meta.row_group(1).column(columns["text"])
+    yield "text", chunk.data_page_offset + chunk.total_compressed_size // 2
 
 
-@pytest.mark.parametrize("place", ["footer", "text", "question_id", "logprobs.list.element"])
+@pytest.mark.parametrize("place", ["footer", "text"])
 def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: str) -> None:
     made = attempts(3 * parquet.ROWS_PER_GROUP)
     path = part(tmp_path / "a.parquet", made, ATTEMPTS)
@@ -261,16 +249,6 @@ def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:
     assert len(found) == 120 and by_key(found) == by_key(rows(120)) and not damage.lines
 
 
-def test_a_part_set_aside_in_mid_read_is_replaced_by_its_sound_rows(tmp_path: Path) -> None:
-    part(tmp_path / "a.parquet", rows(8))
-    path = part(tmp_path / "b.parquet", rows(12))
-    reading = shards.batches(tmp_path, SMALL, SMALL.names, parquet.Damage())
-    found = next(reading).to_pylist()
-    shards.set_aside(parquet.Damage({path: ["found by another process"]}), SMALL)
-    found += [row for batch in reading for row in batch.to_pylist()]
-    assert len(found) == 12 and by_key(found) == by_key(rows(12))
-
-
 def _killed(path: Path) -> None:
     with atomic.replacing(path) as file:
         file.write(b"half")
@@ -297,17 +275,3 @@ def test_what_a_killed_writer_left_goes_and_a_live_one_s_stays(tmp_path: Path) -
         [slow] = tmp_path.glob(".slow.json.*.tmp")
         atomic.write_text(tmp_path / "a.json", "whole")
         assert {*tmp_path.iterdir()} == {tmp_path / "a.json", elsewhere, mine, slow}
-
-
-def test_several_files_are_replaced_all_or_none(tmp_path: Path) -> None:
-    one, two, gone = (tmp_path / name for name in ("one", "two", "gone"))
-    for path in (one, gone):
-        path.write_text("old")
-    with pytest.raises(OSError):
-        atomic.replace_all({one: b"new", gone: None, one / "below": b"new"})
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "one": "old",
-        "gone": "old",
-    }
-    atomic.replace_all({one: b"new", gone: None, two: b""})
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"one": "new", "two": ""}

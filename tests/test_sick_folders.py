@@ -13,11 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, add_verdicts, run_of
 
-from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.compare import cohort
-from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import GRADES, MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -253,26 +250,6 @@ def test_a_damaged_file_ends_nothing(
             assert str(sick) in str(error)
 
 
-@pytest.mark.parametrize(
-    ("file", "way", "told"),
-    [
-        ("config.yaml", "a pipe", "config.yaml: not a regular file"),
-        ("manifest.json", "deep", "manifest.json: not a JSON object"),
-        ("questions.parquet", "nulls", "questions.parquet: unreadable (a row without question_id"),
-        ("questions.parquet", "a link to nothing", "a broken link; fetch its content"),
-        ("grades/00000.parquet", "a folder", "00000.parquet: not a regular file"),
-        ("means/00000.parquet", "a pipe", "00000.parquet: not a regular file"),
-    ],
-)
-def test_a_sick_run_is_left_out_and_named(root: Path, file: str, way: str, told: str) -> None:
-    sick = root / "sums" / SICK
-    WAYS[way](sick / file)
-    [found] = cohort.load(analysis.load([f"runs={root}"]))
-    assert found.names == ["fair", "other", "well"]
-    [line] = [line for line in found.warnings if "left out" in line]
-    assert line.startswith(f"{SICK} is left out: {sick}") and told in line
-
-
 def test_a_folder_without_a_run_among_others_is_named(root: Path, capsys: Capsys) -> None:
     runs = root / "sums"
     (runs / "_compare").mkdir()
@@ -345,17 +322,3 @@ def test_a_link_without_content_is_said_at_once(
         shards.keys(run.path / table, {**rowkeys.TABLES, "grades": GRADES}[table], parquet.Damage())
     with pytest.raises(UserError, match=f"{file}: a broken link"):
         runfolder.open_run(run.path)
-
-
-def test_a_lease_that_is_a_link_to_nothing_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "grade.lease"
-    for make in (lambda: path.symlink_to("gone"), lambda: path.write_text("[" * 200_000)):
-        make()
-        os.utime(path, (0, 0), follow_symlinks=False)
-        with lease.held(path, "grading"):
-            assert lease.fields(path.read_text())["pid"] == os.getpid()
-        assert not os.path.lexists(path)
-    os.mkfifo(path)
-    os.utime(path, (0, 0))
-    with lease.held(path, "grading"):
-        assert path.is_file()

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
 from bayes_at_n.pipeline.score.current import is_current
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
+from bayes_at_n.pipeline.store import parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.stage import verify
@@ -45,21 +45,6 @@ def sampled_anew(run: Run, **changes: str) -> None:
     parts = {"w1-00000": list(named.values()), "w2-00000": [row for row in new if row["text"]]}
     for name, part in parts.items():
         parquet.write_part(run.attempts / f"{name}.parquet", pa.Table.from_pylist(part, ATTEMPTS))
-
-
-def test_parts_without_grades_are_pending(run: Run) -> None:
-    assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
-    sampled_anew(run, a1=r"\boxed{3}", b3=r"\boxed{2}", b0="")  # b0 is gone
-    assert (outcome_words(run) == "pending").all()
-    assert graded.GRADES_TABLE.read(run, [], graded.inputs(run)).pending == 7
-    grade(Run(run.cfg))
-    assert outcome_words(run).tolist() == [
-        ["correct", "wrong", "correct", "correct"],
-        ["pending", "wrong", "correct", "correct"],
-    ]
-    assert {path.stem for path in run.grades.glob("*.parquet")} == {"w1-00000", "w2-00000"}
-    (run.attempts / "w2-00000.parquet").unlink()
-    assert outcome_words(run)[0].tolist() == ["correct", "pending", "correct", "correct"]
 
 
 def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:

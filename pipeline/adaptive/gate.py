@@ -4,27 +4,34 @@ Each dataset is a race of two models that is looked at after every trial; its e-
 what the policy requires of NEW - BASE. docs/compare.md has the proof that one may ask every night.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import data, luck
+from bayes_at_n.pipeline.adaptive import data, live, luck
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.luck import Basis
+from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
+from bayes_at_n.pipeline.adaptive.race import Course, State, upcoming
 from bayes_at_n.pipeline.base.console import joined, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.config import gate as config
-from bayes_at_n.pipeline.config.gate import CompareConfig, Policy
+from bayes_at_n.pipeline.config import analysis as config
+from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
+from bayes_at_n.pipeline.config.settle import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.generate import tidy
+from bayes_at_n.pipeline.store import files, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes
-from bayes_at_n.scoring.sequential import Look, Race, Target, claimed
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import spent, stopping
+from bayes_at_n.scoring.sequential import Race, Target, claimed
 
 BASE, NEW = 0, 1
 VERDICTS = {  # by the fate of datasets that decides, the first first: also the exit status
@@ -39,8 +46,7 @@ class Part(NamedTuple):
 
     bound: float  # what NEW - BASE must exceed
     cohort: Cohort  # BASE and NEW
-    look: Look  # after the last trial that both have of every question
-    trials: int
+    state: State  # after the last trial that both have of every question
     basis: Basis  # whether attempts are independent; else bets are on whole trials
     fate: str = "open"  # or holds, or fails
 
@@ -54,16 +60,16 @@ def compare(cfg: CompareConfig) -> int:
     if cfg.gate.policy is None:
         comparison.compare(cfg)
         return 0
-    policy = config.load(cfg.gate.policy)
-    parts = read(cfg, policy)
-    folder, links = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
-    (base, new), board = parts[0].cohort.names, table(parts, policy)
-    fate = next(fate for fate in VERDICTS if fate in [part.fate for part in parts])
+    policy = config.load_policy(cfg.gate.policy)
+    parts, why = read(cfg, policy), "settle=true continues sampling"
+    folder = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
+    if cfg.gate.settle:
+        folder.mkdir(parents=True, exist_ok=True)
+        parts, why = sample(cfg, policy, parts, folder)
+    (base, new), fate, board = parts[0].cohort.names, deciding(parts), table(parts, policy)
     verdict, status, words = VERDICTS[fate]
     sets = joined(part.cohort.dataset for part in parts if part.fate == fate)
-    rest = f"; {percent(policy.confidence)} sure, at any look"
-    if fate == "open":
-        rest = "; ask again after more trials, as often as you like"
+    rest = f"; {why}" if fate == "open" else f"; {percent(policy.confidence)} sure, at any look"
     sentence = f"{verdict}: {words.format(new=new, sets=sets)}, on these questions{rest}"
     record: dict[str, Any] = {"verdict": verdict, "sentence": sentence, "base": base, "new": new}
     record |= {"policy": asdict(policy), "datasets": board.rows, "notes": board.notes}
@@ -71,8 +77,12 @@ def compare(cfg: CompareConfig) -> int:
     results.print("\n".join(["", *(row["sentence"] for row in board.rows), "", sentence]))
     display.print_json(record)
     note(f"saved {files.write(folder, 'gate', record, {'gate': board})[-1]}")
-    files.publish(folder, links)
     return status
+
+
+def deciding(parts: Sequence[Part]) -> str:
+    """Return the fate of datasets that decides the gate: one that fails, or else is open."""
+    return next(fate for fate in VERDICTS if fate in [part.fate for part in parts])
 
 
 def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
@@ -98,39 +108,97 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
         seeds = data.seeds_of([member.run for member in found.members])
         known = Outcomes(found.names, codes[:, :, :whole], np.zeros((2, whole), int), seeds, [])
         basis = luck.basis(known, np.full(2, whole), None)
-        look = raced(known.codes, requires.bound, policy, not basis.dependent)
-        parts.append(Part(requires.bound, found, look, whole, basis))
-    e = np.array([part.look.log_e for part in parts])
+        [state] = states(codes, [whole], requires.bound, policy, not basis.dependent)
+        parts.append(Part(requires.bound, found, state, basis))
+    e = np.array([part.state.known.log_e for part in parts])
     holds, fails = claimed(e[:, NEW, BASE], level), claimed(e[:, BASE, NEW], level)
     fates = np.where(fails, "fails", np.where(holds, "holds", "open")).tolist()
     return [part._replace(fate=fate) for part, fate in zip(parts, fates, strict=True)]
 
 
-def raced(codes: Codes, bound: float, policy: Policy, sound: bool) -> Look:
-    """Return what the trials of one dataset show, looked at after each.
+def states(
+    codes: Codes, looks: Sequence[int], bound: float, policy: Policy, sound: bool
+) -> Iterator[State]:
+    """Yield what is known of one dataset after so many trials, as far as outcomes reach.
 
-    `codes` are (2, M, N) of BASE and NEW: 1 correct, 0 not. In the look, log e-values are about the
-    bound, each the largest so far: [NEW, BASE] that the difference is above, [BASE, NEW] below.
+    `codes` are (2, M, N) of BASE and NEW: 1 correct, 0 not, -1 pending. In `State.known` the log
+    e-values are about the bound, each the largest so far: [NEW, BASE] that the difference is above,
+    [BASE, NEW] below. Settled is what needs no more trials for a GO, or for a NO-GO by itself.
     `sound`: attempts are independent, and not only trials.
     """
     kind: Any = "attempts" if sound else "trials"
     race = Race(2, codes.shape[1], Target("order"), policy.confidence, independent=kind)
     beyond, ones = np.array([[0.0, -bound], [bound, 0.0]]), np.ones(codes.shape[:2], int)
-    log_e = np.zeros((2, 2))
-    for trial in range(codes.shape[2]):
-        race.add(codes[:, :, trial], ones)
-        log_e = np.maximum(log_e, race.log_e_beyond(beyond))
-    return race.look()._replace(log_e=log_e)
+    needed, log_e, done = np.log(2 / (1 - policy.confidence)), np.zeros((2, 2)), 0
+    for number, trials in enumerate(looks, 1):
+        if codes.shape[2] < trials or (codes[:, :, done:trials] < 0).any():
+            return
+        for trial in range(done, trials):
+            race.add(codes[:, :, trial], ones)
+            log_e = np.maximum(log_e, race.log_e_beyond(beyond))
+        done, fails = trials, needed + np.log(len(policy.datasets))
+        settled = bool(log_e[NEW, BASE] >= needed or log_e[BASE, NEW] >= fails)
+        known = race.look()._replace(log_e=log_e, log_needed=float(needed), settled=settled)
+        known = known._replace(open=np.full(2, not settled))
+        yield State(number, trials, np.full(2, trials), np.ones(2, bool), known)
+
+
+def sample(
+    cfg: CompareConfig, policy: Policy, parts: list[Part], folder: Path
+) -> tuple[list[Part], str]:
+    """Sample until it is decided, one dataset after the other; return why it ended otherwise.
+
+    Raises Unfinished and Interrupted: as `live.settle`.
+    """
+    for i in range(len(parts)):
+        if deciding(parts) == "open" and not parts[i].state.known.settled:
+            why = _sample(cfg, policy, parts, i, folder)
+            parts = read(cfg, policy)
+            if why:
+                return parts, why
+    return parts, f"all {policy.trials} trials are used"
+
+
+def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folder: Path) -> str:
+    """Sample one dataset until it is settled; return what the budget forbids, if it does."""
+    bound, of, sound = parts[i].bound, parts[i].cohort, not parts[i].basis.dependent
+    others = [m.run for part in parts if part.cohort is not of for m in part.cohort.members]
+    runs = [replace(member.run.cfg, budget=cfg.budget) for member in of.members]
+    left = replace(cfg.budget, **spent.left(runs[0], spent.spent(others)))
+    contenders = [
+        Contender(name, [Run(replace(run, budget=left))], [], [run.run_dir])
+        for name, run in zip(of.names, runs, strict=True)
+    ]
+    goal = Goal(Decision(until=f"above:{of.names[BASE]}"), of.names, policy.trials)
+    planned, why = Plan(goal, contenders, folder, []), ""
+    note(f"{of.dataset}: {' and '.join(of.names)}, up to {policy.trials} trials")
+    with stopping.requests() as stop, live.Samplers(planned, stop) as samplers:
+        while True:
+            known = data.of_contenders(contenders, policy.trials)
+            seen = [*states(known.codes, goal.looks, bound, policy, sound)]
+            tokens = np.array([known.tokens[:, : one.trials].sum(axis=1) for one in seen])
+            course = Course(goal, seen, tokens, known.codes.shape[1])
+            if not upcoming(seen, goal)[0] or (why := samplers.sample(course, known)):
+                break
+    for contender in contenders:
+        tidy.leave(runfolder.open_run(contender.runs[0].path))
+    if seen:
+        live.mark(planned, seen[-1], np.zeros(2, bool))
+    return why
 
 
 def table(parts: Sequence[Part], policy: Policy) -> Table:
     """Tabulate the datasets: what is required, the difference in points, the evidence."""
     rows = list[dict[str, Any]]()
-    for bound, of, look, trials, basis, fate in parts:
-        (base, new), e, found = look.mean.tolist(), look.log_e / np.log(10), basis.luck
-        pair = [100 * end[NEW, BASE] for end in (look.difference_low, look.difference_high)]
+    for bound, of, state, basis, fate in parts:
+        (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
+        found = basis.luck
+        pair = [
+            100 * end[NEW, BASE]
+            for end in (state.known.difference_low, state.known.difference_high)
+        ]
         row = {"dataset": of.dataset, "requires": 100 * bound, "verdict": fate}
-        row |= {"trials": trials, "questions": len(of.question_ids), "base": base, "new": new}
+        row |= {"trials": state.trials, "questions": len(of.question_ids), "base": base, "new": new}
         row |= {"difference": 100 * (new - base), "low": pair[0], "high": pair[1]}
         row |= {"log10_e_holds": e[NEW, BASE], "log10_e_fails": e[BASE, NEW], "seeds": basis.seeds}
         row |= {"inflation": found.of_pair.value if found.of_pair else 1.0, "p": found.p}

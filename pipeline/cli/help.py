@@ -1,11 +1,9 @@
 """The help of the program and its verbs, and TAB completion."""
 
 import argparse
-import ast
 import inspect
-import io
+import re
 import textwrap
-import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from functools import partial
@@ -123,22 +121,17 @@ def descriptions(kind: Any) -> dict[str, str]:
 
 def _comments(kind: Any) -> dict[str, str]:
     """Return the comments at the fields that a class itself declares."""
-    source = inspect.getsource(kind)
-    inline, above = dict[int, str](), dict[int, str]()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            alone = token.line.lstrip().startswith("#")
-            (above if alone else inline)[token.start[0]] = token.string.lstrip("# ")
-    texts, fields = dict[str, str](), ast.parse(source).body[0].body  # type: ignore[attr-defined]
-    for field in fields:
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            first = field.lineno
-            while first - 1 in above:
-                first -= 1
-            block = [above[line] for line in range(first, field.lineno)]
-            texts[field.target.id] = " ".join(
-                [*block, inline.get(field.end_lineno or 0, "")]
-            ).strip()
+    texts, above, name = dict[str, str](), list[str](), ""
+    for line in inspect.getsource(kind).splitlines():
+        if line.startswith("    # "):
+            above.append(line[6:])
+            continue
+        if (field := re.match(r"    (\w+): ", line)) and field[1] in kind.__annotations__:
+            name, above, texts[field[1]] = field[1], [], " ".join(above)
+        if name and (comment := re.search(r"  # (.*)", line)):
+            texts[name] = f"{texts[name]} {comment[1]}".strip()
+        if not line.strip():  # methods follow
+            name, above = "", []
     return texts
 
 

@@ -8,7 +8,6 @@ from bayes_at_n.pipeline.base.console import (
     mode,
     never_silent,
     note,
-    prints_json,
     results,
     substep,
     warn,
@@ -60,8 +59,9 @@ def check_files(cfg: RunConfig) -> None:
     if "grade" in cfg.stages and cfg.dataset.answer == "code":
         from bayes_at_n.verifiers.code import sandbox  # few runs need it
 
+        limits = cfg.grading
         try:
-            with sandbox.opened(cfg.grading.sandbox, cfg.grading.image):
+            with sandbox.opened(limits.sandbox, limits.image, cfg.dataset.language):
                 pass
         except RuntimeError as error:
             raise UserError(str(error)) from error
@@ -126,27 +126,23 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
     The command that each run gets afterwards reports its errors.
     """
     from bayes_at_n.pipeline.generate.stage import together
+    from bayes_at_n.pipeline.prepare.stage import prepare
 
     for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
         if len(group) > 1 or group[0].race:
             with substep():
-                runs = [run for run in map(Run, group) if _is_prepared(run, verb)]
+                runs = []
+                for cfg in group:
+                    with contextlib.suppress(UserError, DamagedData):
+                        if verb == "run" and "prepare" in cfg.stages:
+                            prepare(Run(cfg))
+                        runs += [run] if (run := Run(cfg)).questions else []
                 try:
                     together(runs)
                 except UserError as error:
                     if group[0].race:  # `settle` runs no further command for each run
                         raise
                     warn(str(error))
-
-
-def _is_prepared(run: Run, verb: str) -> bool:
-    from bayes_at_n.pipeline.prepare.stage import prepare
-
-    with contextlib.suppress(UserError, DamagedData):
-        if verb == "run" and "prepare" in run.cfg.stages:
-            prepare(run)
-        return bool(run.questions)
-    return False
 
 
 def grade(
@@ -190,7 +186,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     sources: list[Path | RunConfig] = [*map(Path, folders)]
     if settings or not folders:
         sources = [configured([*folders, *one]) for one in compose.expand(settings)]
-    one_run = len(sources) == 1 and (not isinstance(sources[0], Path) or find.is_run(sources[0]))
     if check:
         from bayes_at_n.pipeline.rubrics import categories, signals
         from bayes_at_n.pipeline.store import graded
@@ -202,7 +197,4 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         runs.watch(sources, every or runs.EVERY_S)
     else:
         with never_silent("status"):
-            if one_run and not prints_json():
-                runs.show_run(Run(configured([*folders, *settings])))
-            else:
-                runs.show(sources)
+            runs.show(sources)

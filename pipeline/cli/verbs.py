@@ -114,12 +114,13 @@ status runs/aime25 --watch  # the runs of one dataset, refreshed""",
     "compare": Verb(
         "adaptive.gate:compare",
         "compare models: scores, ranks, and which differences are established",
-        keys=f"{_MANY} ranking gate",
-        settings="gate:CompareConfig",
+        keys=f"{_MANY} ranking gate budget",
+        settings="analysis:CompareConfig",
         examples="""\
 compare dataset=aime25,aime24,hmmt25  # one table, with a mean
 compare night1 night2  # two folders of runs of the same models: what changed
-compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
+compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open
+compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     ),
     "report": Verb(
         "report.build:report",
@@ -127,7 +128,7 @@ compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
         keys=f"{_MANY} report",
         settings=_ANALYSIS,
         flags={"--open": "open it in the browser"},
-        examples="report dataset=aime25 --open  # runs/_report/index.html; needs no server",
+        examples="report dataset=aime25 --open  # needs no server",
     ),
     "prepare": Verb(
         "prepare.stage:prepare",
@@ -185,7 +186,7 @@ compare model=A,B gate=policy.yaml  # may B ship? exit 0 GO, 3 NO-GO, 4 open""",
         reads=True,
         flags={"--open": "open it in the browser"},
         examples="""\
-label RUN_FOLDER  # 60 random attempts; then: score RUN_FOLDER labels=NAME.jsonl
+label RUN_FOLDER  # 60 random attempts; then score RUN labels=NAME.jsonl
 label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
     ),
     "prefetch": Verb(

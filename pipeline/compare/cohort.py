@@ -95,14 +95,13 @@ class Cohort:
 
     @cached_property
     def votes(self) -> list[votes.Evidence]:
-        """What votes of each model are counted from, (M, N) as outcomes are; a list of L."""
-        if self.parts:
-            by_name = [dict(zip(part.names, part.votes, strict=True)) for part in self.parts]
-            found = [[of[name] for of in by_name] for name in self.names]
-        else:
-            found = [[votes.read(member.run, member.question_ids)] for member in self.members]
-        trials = self.outcomes.shape[2]
-        return [_stacked(of, trials) for of in found] or [votes.NOTHING] * len(self.names)
+        """What votes of each model are counted from, (M, N) as outcomes are; nothing if pooled."""
+        trials, found = self.outcomes.shape[2], list[votes.Evidence]()
+        for one in (votes.read(member.run, member.question_ids) for member in self.members):
+            arrays = {name: padded(of, trials) for name, of in one.arrays.items()}
+            masked = {name: np.ma.masked_equal(of, PENDING) for name, of in arrays.items()}  # type: ignore[no-untyped-call]
+            found.append(one._replace(arrays=masked))
+        return found or [votes.NOTHING] * len(self.names)
 
     def runs(self) -> list[Member]:
         """List the members, those of the parts where it is pooled."""
@@ -309,19 +308,9 @@ def of_runs(
     weights = graded[names[0]].weights
     points = None if weights is None else np.stack([padded(of, trials) for of in earned])
     used = {member.name: member.run for member in members}
-    unlike = differences.lines(used, stack) + differences.twice(used, stack)
+    unlike = differences.lines(used, stack)
     whole = Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
     return replace(whole, points=points, weights=weights)
-
-
-def _stacked(parts: Sequence[votes.Evidence], trials: int) -> votes.Evidence:
-    """Stack a model's evidence of several datasets as its outcomes are stacked."""
-    arrays = dict[str, Any]()
-    for name in set.intersection(*(set(of.arrays) for of in parts)):
-        rows = np.concatenate([padded(of.arrays[name], trials) for of in parts])
-        arrays[name] = np.ma.masked_equal(rows, PENDING)  # type: ignore[no-untyped-call]
-    lacking = {name: why for of in parts for name, why in of.lacking.items()}
-    return votes.Evidence(arrays, lacking)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

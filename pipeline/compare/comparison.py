@@ -40,7 +40,7 @@ def compare(cfg: AnalysisConfig) -> None:
     """Compare runs: print tables, and write them with `compare.json` into a folder.
 
     Two folders with runs of the same models are compared pair by pair (`changes`). The folder of
-    results is of these runs; `_compare` leads to the newest. Raises UserError: nothing that can
+    results is of these runs. Raises UserError: nothing that can
     be compared. OSError: a file cannot be written.
     """
     if pairs := changes.paired(cfg):
@@ -71,9 +71,8 @@ def compare(cfg: AnalysisConfig) -> None:
         folder = f"{cohort.dataset}/" if several else ""
         drawn = figures_of(cohort, cfg, of_cohort)
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
-    out, links = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
+    out = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
     written = files.write(out, "compare", record, tables, figures)
-    files.publish(out, links)
     display.print_json(record)
     note(
         f"saved {len(tables)} tables and {plural(len(figures), 'figure')} in {written[-1].parent}"

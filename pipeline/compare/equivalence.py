@@ -25,7 +25,6 @@ from bayes_at_n.scoring.ranking.equivalence import (
     per_token,
 )
 
-_QUANTILES = {"q01": 0.01, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q99": 0.99}
 # Of a model what may be another one although runs are of the same; the rest is in `differences`.
 _MODEL = ("id", "revision", "dtype", "adapter", "context", "engine_args", "system")
 # Of an engine what settings say anyway; variables hold names that are new in every process.
@@ -154,7 +153,7 @@ def _row(what: str, a: Floats, b: Floats, summary: Summary) -> dict[str, Any]:
 
 
 def of_tokens(both: Pair, replayed: Replay | None) -> Table:
-    """Tabulate the replay, and where attempts with the same seed part; quantiles of both."""
+    """Tabulate the replay, and where attempts with the same seed part."""
     rows, notes = [], ["low, high: 95% interval, attempts clustered by question"]
     if replayed is not None:
         gaps = replayed.logprobs_a - replayed.logprobs_b
@@ -163,7 +162,7 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
             sums = np.bincount(replayed.attempts, values, len(replayed.questions))
             sizes = np.bincount(replayed.attempts, minlength=len(replayed.questions))
             mean = per_token(sums, sizes, replayed.questions)
-            rows.append(_mean(what, values.size, mean) | _quantiles(values))
+            rows.append(_mean(what, values.size, mean))
         notes += _replay_notes(both, replayed)
     questions, positions = pair.first_differences(both)
     if positions.size:
@@ -171,8 +170,8 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
         share = per_token(differ, np.ones(differ.size), questions)
         rows.append(_mean("tokens differ", differ.size, share))
         if differ.any():
-            first = {"what": "first that differs", "number": int(differ.sum())}
-            rows.append(first | _quantiles(positions[differ]) | {"mean": positions[differ].mean()})
+            at = positions[differ]
+            rows.append({"what": "first that differs", "number": len(at), "mean": at.mean()})
         notes.append(
             "tokens differ: share of the attempts with the same seed in both runs; first that"
             " differs: the position of the token, from 0"
@@ -181,21 +180,12 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
         *columns(align="left", what="what"),
         *columns(number="of"),
         *columns("{:.2g}", mean="mean", low="low", high="high"),
-        *(
-            Column(key, f"{q:.0%}", None, "{:.2g}", wide=q in (0.25, 0.75))
-            for key, q in _QUANTILES.items()
-        ),
     ]
     return Table("tokens of {}, and of {}".format(*both.cohort.names), heads, rows, notes)
 
 
 def _mean(what: str, number: int, mean: Summary) -> dict[str, Any]:
     return {"what": what, "number": number, "mean": mean.value, "low": mean.low, "high": mean.high}
-
-
-def _quantiles(values: Any) -> dict[str, float]:
-    found = np.quantile(values, [*_QUANTILES.values()]).tolist()
-    return dict(zip(_QUANTILES, found, strict=True))
 
 
 def _replay_notes(both: Pair, replayed: Replay) -> list[str]:

@@ -35,7 +35,7 @@ _MOST = 1000  # combinations; more is a typing error
 # The main key of each group, for which the group's name alone stands.
 _HEADS = """checkpoints._ gate.policy labels.file merge.windows prior.run
     ranking.methods rubric.names source.path study.name thresholds.file track.to
-    verifier.engine.name"""
+    verifier.engine.name watch.folder"""
 _PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)/?[A-Za-z_][A-Za-z0-9_./@-]*", re.I)
 _PATH = re.compile(r"(\.{1,2}|~[^/]*)?/.*|\.{1,2}|~|.*\.(csv|jsonl?|parquet)", re.I | re.S)
 # For groups that accept paths and hub ids: the choice for each, and the field that holds it.

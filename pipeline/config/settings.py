@@ -44,6 +44,7 @@ from bayes_at_n.pipeline.config.scoring import (
 )
 from bayes_at_n.pipeline.config.where import parse as parse_filter
 from bayes_at_n.verifiers.answers import own
+from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 
@@ -177,6 +178,8 @@ class DatasetConfig:
     # kind of answer: a name in verifiers.KINDS, python:FILE.py:function, or judge (math, decided by
     # the verifier)
     answer: str = "math"
+    # of programs (answer=code); others than Python are tested by input and output
+    language: Annotated[str, one_of(*LANGUAGE_NAMES)] = "python"
     # boxes that are the answer; auto: the last, or the closing ones if the gold answer has parts
     boxes: Annotated[str, one_of(*get_args(Policy))] = "auto"
     pattern: str | None = None  # for answer=regex; its group is the answer
@@ -399,7 +402,22 @@ class RunConfig:
             yield "prompt.shuffle, prompt.template: {choices} needs dataset.fields.choices"
         if self.stops and "stop" in engine.args:
             yield "engine.args.stop: leave it out and set sampling.stop"
-        yield from self._unsupported()
+        s, model, name = self.sampling, self.model, self.engine.name
+        pattern = s.repetition_detection.max_pattern_size or None
+        for key, value, engines in (
+            ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
+            ("sampling.json_schema", s.json_schema or None, STRUCTURED),
+            ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
+            ("model.quantization", model.quantization, ("vllm",)),
+            ("model.adapter", model.adapter, ("vllm", "transformers")),
+            ("model.reasoning_parser", model.reasoning_parser, ("vllm", "transformers", "openai")),
+        ):
+            if value is not None and name not in engines:
+                yield f"{key}={value}: needs engine={' or '.join(engines)}, not {name}"
+        if s.thinking_budget is not None and name == "vllm" and model.reasoning_parser is None:
+            yield f"sampling.thinking_budget={s.thinking_budget}: needs model.reasoning_parser=auto"
+        if model.reasoning_parser and not model.reasoning_end:
+            yield f"model.reasoning_parser={model.reasoning_parser}: needs model.reasoning_end"
         yield from (f"verifier.engine.{line}" for line in verifier_engine(self).problems())
         if judge and verifier.id is None:
             yield f"dataset.judge={judge}: needs a verifier, not verifier=none"
@@ -423,25 +441,6 @@ class RunConfig:
     def stops(self) -> list[str]:
         """Return the strings that end an attempt: the prompt's and the protocol's."""
         return [*dict.fromkeys([*self.prompt.stop, *self.sampling.stop])]
-
-    def _unsupported(self) -> Iterator[str]:
-        """Yield a line for each setting that the engine, or the model, does not support."""
-        s, model, engine = self.sampling, self.model, self.engine.name
-        pattern = s.repetition_detection.max_pattern_size or None
-        for key, value, engines in (
-            ("sampling.thinking_budget", s.thinking_budget, ("vllm", "openai")),
-            ("sampling.json_schema", s.json_schema or None, STRUCTURED),
-            ("sampling.repetition_detection.max_pattern_size", pattern, ("vllm", "openai")),
-            ("model.quantization", model.quantization, ("vllm",)),
-            ("model.adapter", model.adapter, ("vllm", "transformers")),
-            ("model.reasoning_parser", model.reasoning_parser, ("vllm", "transformers", "openai")),
-        ):
-            if value is not None and engine not in engines:
-                yield f"{key}={value}: needs engine={' or '.join(engines)}, not {engine}"
-        if s.thinking_budget is not None and engine == "vllm" and model.reasoning_parser is None:
-            yield f"sampling.thinking_budget={s.thinking_budget}: needs model.reasoning_parser=auto"
-        if model.reasoning_parser and not model.reasoning_end:
-            yield f"model.reasoning_parser={model.reasoning_parser}: needs model.reasoning_end"
 
 
 def template_file(prompt: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.checks import Amount, Folder, Natural
+from bayes_at_n.pipeline.config.checks import Above0, Amount, Folder, Named, Natural, one_of
 from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
 from bayes_at_n.pipeline.config.settle import Request, of_runs
 from bayes_at_n.scoring.metrics import DEFAULT
@@ -61,6 +61,15 @@ class ResearchConfig(MetricsConfig):
 
 
 @dataclass
+class WatchSettings:
+    """Evaluate checkpoints of a training that still runs, as they appear."""
+
+    folder: Named | None = None  # folder in which they appear
+    every: Above0 = 30.0  # seconds between looks; a checkpoint is complete if two looks are alike
+    last: Natural | None = None  # stop after the checkpoint of this step; default: at the budget
+
+
+@dataclass
 class TrajectoryConfig(ResearchConfig):
     """Which checkpoints to evaluate, and how to measure their curves.
 
@@ -71,6 +80,9 @@ class TrajectoryConfig(ResearchConfig):
     # folders, folders of folders, or globs; by training run if there are several
     checkpoints: dict[str, list[str]] = field(default_factory=dict)
     merge: MergeSettings = field(default_factory=MergeSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+    # map: MaP's fourteen benchmarks with its protocols, and merge=4,5 by default
+    suite: Annotated[str, one_of("", "map")] = ""
     greedy: bool = True  # also sample a greedy attempt of every question
     replicates: Draws = 2000  # bootstrap draws of trials
 
@@ -81,8 +93,10 @@ class TrajectoryConfig(ResearchConfig):
                 yield f"checkpoints.{name}: a name has letters, digits, - . and _ only"
             if not folders:
                 yield f"checkpoints{f'.{name}' * (name != '_')}: needs folders, FIRST,SECOND"
-        if not self.checkpoints:
+        if not (self.checkpoints or self.watch.folder):
             yield "checkpoints: missing; write checkpoints=FOLDER, which holds them"
+        if self.checkpoints and self.watch.folder:
+            yield "checkpoints: leave it out; watch=FOLDER names them"
         if "_" in self.checkpoints and len(self.checkpoints) > 1:
             yield "checkpoints: each of several training runs needs a name"
 
@@ -130,6 +144,8 @@ def load(arguments: Sequence[str]) -> Request[TrajectoryConfig]:
     ({'': ['a', 'b']}, [4, 8], [['model=demo']], [['dataset=x'], ['dataset=y']])
     """
     request = of_runs(arguments, TrajectoryConfig, _OWN)
+    if request.cfg.suite and not any(a.startswith("merge") for a in arguments):
+        request.cfg.merge.windows = [4, 5]  # of MaP's Tables 2 and 1
     checkpoints = request.cfg.checkpoints
     request.cfg.checkpoints = {"" if k == "_" else k: v for k, v in checkpoints.items()}
     if len(request.models) > 1:

@@ -53,7 +53,13 @@ def check(
     """
     word, cfg.trust = cfg.trust, "true"
     values = {key: value for key, value in _untrusted(cfg, trusted).items() if key not in typed}
-    left = [key for key in values if word != "true" or _reveals_secret(cfg, key)]
+    left = []
+    for key in values:  # the word reveals no secret: as a key that is none, or to an unknown host
+        own = cfg.verifier.engine.key_env if key.startswith("verifier.") else None
+        variable = own or cfg.engine.key_env
+        odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
+        secret = odd or (key.endswith(".url") and bool(os.environ.get(variable)))
+        left += [key] if word != "true" or secret else []
     used = {*verb.split(), *(cfg.stages if verb.startswith(("run", "submit")) else ())}
     listed = [f"{key}={values[key]!r:.200}" for key in left if used & _VERBS[key]]
     if listed and word != "submitted":  # in a job, `submit` has checked; but the folder stays as is
@@ -61,13 +67,6 @@ def check(
         text = f"{', '.join(listed)}: not from a command of yours or configs/; type it{more}"
         raise UserError(f"{path}: {text}")
     cfg.trust = "false" if left else "true"
-
-
-def _reveals_secret(cfg: RunConfig, key: str) -> bool:
-    """Return whether a setting may send a secret: as a key that is none, or to an unknown host."""
-    variable = (key.startswith("verifier.") and cfg.verifier.engine.key_env) or cfg.engine.key_env
-    odd = key.endswith(".key_env") and not variable.endswith("_API_KEY")
-    return odd or (key.endswith(".url") and bool(os.environ.get(variable)))
 
 
 def _untrusted(cfg: RunConfig, trusted: Trusted) -> dict[str, Any]:

@@ -6,6 +6,7 @@ gives characters a meaning.
 """
 
 import csv
+import html
 import io
 import itertools
 import json
@@ -339,6 +340,14 @@ def to_markdown(table: Table) -> str:
     body = _tabulated(table, titles, "pipe", markdown)
     parts = [f"**{markdown(table.title)}**", body, *(markdown(note) for note in table.notes)]
     return "\n\n".join(parts) + "\n"
+
+
+def to_html(table: Table) -> str:
+    """Return a table below its title, with the notes below it."""
+    titles = [html.escape(_titled(column)) for column in _narrow(table)]
+    body = _tabulated(table, titles, "unsafehtml", html.escape)  # escaped here
+    notes = "".join(f"<br>{html.escape(note)}" for note in table.notes)
+    return f"<h2>{html.escape(table.title)}</h2>\n{body}\n<p>{notes}</p>"
 
 
 def _narrow(table: Table) -> list[Column]:

@@ -214,30 +214,26 @@ async def _log_probs(
     return {"prompt_logprobs": True, "replay": replay}, reference
 
 
-def judge(model: Model, findings: Findings, cfg: RunConfig) -> set[str]:
-    """Warn of what a server lacks; return what the run needs and `engine.allow_missing` allows.
-
-    Raises UserError: the server lacks something else that the run needs.
-    """
-    reasons, dropped = missing(findings, cfg), findings["not_taken"]
+def judge(model: Model, findings: Findings, cfg: RunConfig) -> None:
+    """Warn of what a server lacks. Raises UserError: the run needs it."""
+    dropped, reasons = findings["not_taken"], missing(findings, cfg)
     notes = {
         "gives no token ids: texts and counts are the server's": not findings["token_ids"],
         f"does not accept {', '.join(dropped)}: its own defaults apply": dropped,
         "renders chat turns with its own template": findings["api"] == "chat",
     }
-    for line in [*reasons.values(), *(note for note, holds in notes.items() if holds)]:
+    for line in (note for note, holds in notes.items() if holds):
         warn(f"{model.client.url} {line}")
-    if refused := [name for name in reasons if name not in cfg.engine.allow_missing]:
-        without = " ".join(f"sampling.{name}=false" for name in refused)
+    if reasons:
+        without = " ".join(f"sampling.{name}=false" for name in reasons)
         raise UserError(
-            f"{model.client.setting}: lacks what this run needs ({', '.join(refused)}); to continue"
-            f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a tag=NAME"
+            f"{model.client.setting}: {', and '.join(reasons.values())}; to continue without them:"
+            f" {without}, in a new run (tag=NAME)"
         )
-    return set(reasons)
 
 
 def missing(findings: Findings, cfg: RunConfig) -> dict[str, str]:
-    """Return what a run needs and a server lacks: by name in `engine.allow_missing`, the reason."""
+    """Return what a run needs and a server lacks: the reason, by name in `sampling`."""
     reasons, s = {}, cfg.sampling
     if s.logprobs and not findings["logprobs"]:
         reasons["logprobs"] = "gives no log-probs of what it samples"

@@ -1,24 +1,20 @@
 """The engine `transformers`, for machines where vLLM cannot be installed.
 
-It calls `model.generate` on fixed batches, with a random generator per attempt. The library's
-continuous batching is not used: it has one seed for all requests, and its log-probs are those after
-top-p, not the model's.
+It samples fixed batches step by step, with a random generator per attempt. The library's own
+`generate` has one generator for a batch, and its continuous batching gives log-probs after top-p,
+not the model's.
 """
 
 import gc
 import inspect
 import itertools
-import queue
 import secrets
-import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.utils import is_flash_attn_2_available, is_peft_available
 
 from bayes_at_n.pipeline.base.errors import UserError, install
@@ -41,7 +37,6 @@ from bayes_at_n.pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs over the vocabulary are in memory at once
 _PADDED_TOKENS = 1 << 16  # of one forward pass over prompts, unless one prompt is longer
-_END = object()  # the last item of a batch's queue
 _NOISE_STEP = 2.0**-25  # half a step of the coarsest generator, which may draw exactly 0
 
 
@@ -76,8 +71,9 @@ class TransformersEngine(Engine):
                 self.model.load_adapter(str(folder))
         self.parser = Parser(cfg, self.tokenizer) if cfg.model.reasoning_parser else None
         self.stop_ids = _stop_ids(self.model, self.tokenizer)
-        # `generate` takes defaults from here, such as the model's own top_k.
-        self.model.generation_config = GenerationConfig()
+        # Logits of all positions over the whole vocabulary would take most of the memory.
+        last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        self.last_only = {"logits_to_keep": 1} if last_only else {}
         # Inputs go to the device of the first layer, since device_map may split the model.
         self.device = self.model.get_input_embeddings().weight.device
 
@@ -96,38 +92,34 @@ class TransformersEngine(Engine):
             if not taken:
                 yield None
             for _, requests_of_run in itertools.groupby(taken, lambda request: request.run):
-                yield from self._run([*requests_of_run])
+                try:
+                    yield from self._sample(_Batch(self, [*requests_of_run]))
+                except torch.OutOfMemoryError as error:
+                    raise UserError(
+                        f"out of memory with {len(taken)} attempts in a batch; lower"
+                        " engine.batch_size (or sampling.max_tokens)"
+                    ) from error
 
-    def _run(self, requests: list[Request]) -> Iterator[Completion | None]:
-        """Sample a batch in a thread, because `model.generate` returns only at its end."""
-        batch = _Batch(self, requests)
-        with ThreadPoolExecutor(1, "generate") as pool:
-            decoding = pool.submit(self._decode, batch)
-            decoding.add_done_callback(lambda _: batch.out.put(_END))
-            try:
-                yield from iter(batch.out.get, _END)
-                decoding.result()
-            finally:  # if the caller stops early, too: the thread ends after its step
-                batch.canceled.set()
-
-    def _decode(self, batch: "_Batch") -> None:
+    def _sample(self, batch: "_Batch") -> Iterator[Completion | None]:
+        """Yield the completions of a batch as they end, and None after every step."""
         ids, mask = self._left_padded([r.context for r in batch.requests])
-        try:
-            self.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                generation_config=GenerationConfig(
-                    do_sample=False,  # arg max, since the scores contain the noise
-                    max_new_tokens=max(r.max_tokens for r in batch.requests),
-                ),
-                logits_processor=_processors(batch.cfg.sampling, batch),
-                stopping_criteria=StoppingCriteriaList([batch.step]),
-            )
-        except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"out of memory with {len(batch.requests)} attempts in a batch; lower"
-                " engine.batch_size (or sampling.max_tokens)"
-            ) from error
+        newest, cache = ids, None
+        while batch.running:
+            with torch.inference_mode():
+                made = self._next(newest, mask, past_key_values=cache, use_cache=True)
+                logits, cache = made.logits[:, -1].float().to(self.device), made.past_key_values
+                sampled = batch.sample(ids, logits)
+                newest = sampled[:, None]
+                ids = torch.cat([ids, newest], dim=1)
+                mask = torch.cat([mask, torch.ones_like(newest)], dim=1)
+            yield from batch.step(sampled, logits)
+            yield None
+
+    def _next(self, ids: Any, mask: Any, **options: Any) -> Any:
+        """Return the model's output on the last tokens of a left-padded batch."""
+        positions = (mask.cumsum(-1) - 1).clamp_min(0)[:, -ids.shape[1] :]
+        options |= self.last_only
+        return self.model(input_ids=ids, attention_mask=mask, position_ids=positions, **options)
 
     def _left_padded(self, prompts: list[list[int]]) -> tuple[Any, Any]:
         """Return padded token ids and mask, int64 [prompts, longest]."""
@@ -156,20 +148,11 @@ class TransformersEngine(Engine):
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
     ) -> Logprobs:
         """Score in batches of similar length, left-padded, so that the next token is last."""
-        # Logits of all positions over the whole vocabulary would take most of the memory.
-        last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
-        options = {"logits_to_keep": 1} if last_only else {}
         values = np.empty((len(prompts), len(token_ids)), dtype=np.float32)
         for rows in _batches(prompts, self.cfg.engine.batch_size):
             ids, mask = self._left_padded([prompts[row] for row in rows])
             with torch.inference_mode():
-                logits = self.model(
-                    input_ids=ids,
-                    attention_mask=mask,
-                    position_ids=(mask.cumsum(-1) - 1).clamp_min(0),
-                    use_cache=False,
-                    **options,
-                ).logits[:, -1]
+                logits = self._next(ids, mask, use_cache=False).logits[:, -1]
                 logprobs = torch.log_softmax(logits.float(), dim=-1)
                 values[rows] = logprobs[:, token_ids].cpu().numpy()
             on_step()
@@ -198,17 +181,16 @@ class TransformersEngine(Engine):
 
 
 class _Batch:
-    """The requests of one `model.generate`, and its callbacks.
+    """The requests of one batch: of one run, sampled together until the last one has ended.
 
-    In each step `observe` gets the model's logits, `penalize` weakens tokens that were used, the
-    warpers mask some, `add_noise` makes the arg max a sample of the rest, and `step` records the
-    token of every unfinished row.
+    In each step the penalties weaken tokens that were used, the warpers mask some, noise makes the
+    arg max a sample of the rest, and `step` records the token of every unfinished row.
     """
 
     def __init__(self, engine: TransformersEngine, requests: list[Request]) -> None:
         self.engine, self.requests = engine, requests
-        self.cfg = requests[0].cfg or engine.cfg  # all are of one run
-        self.keep_logprobs = self.cfg.sampling.logprobs
+        self.cfg = requests[0].cfg or engine.cfg
+        self.warpers = _warpers(self.cfg.sampling)
         self.generators = [
             torch.Generator(engine.device).manual_seed(
                 secrets.randbits(63) if request.seed is None else request.seed
@@ -216,24 +198,25 @@ class _Batch:
             for request in requests
         ]
         self.tokens: list[list[int]] = [[] for _ in requests]
+        self.logprobs: list[list[float]] = [[] for _ in requests]
         # The most tokens of a stop string: one a byte, and some that decode to nothing.
         self.tail = max((len(word.encode()) + 4 for word in self.cfg.stops), default=0)
         self.begun = [r.so_far([])[-self.tail :] if self.tail else [] for r in requests]
-        self.logprobs: list[list[float]] = [[] for _ in requests]
         self.running = list(range(len(requests)))
-        self.logits: Any = None  # of this step only
         # Of tokens in the prompt, bool, and in the response, float32: [rows, vocabulary].
         self.in_prompt: Any = None
         self.counts: Any = None
         self.now = steady_clock()
         self.started = self.first_token = self.now()
-        self.out: queue.SimpleQueue[Any] = queue.SimpleQueue()  # what the engine yields
-        self.canceled = threading.Event()
 
-    def observe(self, ids: Any, logits: Any) -> Any:
-        """Keep the model's logits of the step, float32 [rows, vocabulary]."""
-        self.logits = logits
-        return logits
+    def sample(self, ids: Any, logits: Any) -> Any:
+        """Return the next token of each row, int64 [rows]; `logits`: float32 [rows, vocabulary]."""
+        s, scores = self.cfg.sampling, logits
+        if (s.presence_penalty, s.frequency_penalty, s.repetition_penalty) != (0, 0, 1):
+            scores = self.penalize(ids, scores)
+        for warper in self.warpers:
+            scores = warper(ids, scores)
+        return (self._with_noise(scores) if s.temperature > 0 else scores).argmax(-1)
 
     def penalize(self, ids: Any, scores: Any) -> Any:
         """Weaken tokens that were used before, as vLLM defines penalties.
@@ -256,7 +239,7 @@ class _Batch:
         scores = torch.where(self.in_prompt | used, scores * factor, scores)
         return scores - s.frequency_penalty * self.counts - s.presence_penalty * used
 
-    def add_noise(self, ids: Any, scores: Any) -> Any:
+    def _with_noise(self, scores: Any) -> Any:
         """Add Gumbel noise: the arg max of the sum is an exact sample of softmax(scores).
 
         This is the Gumbel-max trick (Maddison, Tarlow and Minka, "A* Sampling", 2014, section 2).
@@ -268,29 +251,20 @@ class _Batch:
             noise[row].exponential_(generator=self.generators[row])
         return scores - noise.clamp_min_(_NOISE_STEP).log_()
 
-    def step(self, ids: Any, scores: Any) -> Any:
-        """Record the newest token of every running row; return bool [rows], true if finished."""
-        now = self.now()
-        newest = ids[:, -1]
-        tokens = newest.tolist()
-        if self.keep_logprobs:
-            logprobs = _logprobs(self.logits, newest).tolist()
-        self.logits = None
+    def step(self, newest: Any, logits: Any) -> Iterator[Completion]:
+        """Record the newest token of every running row; yield those that it ends."""
+        now, tokens = self.now(), newest.tolist()
+        logprobs = _logprobs(logits, newest).tolist() if self.cfg.sampling.logprobs else None
         if not self.tokens[0]:
             self.first_token = now
         for row in list(self.running):
             self.tokens[row].append(tokens[row])
-            if self.keep_logprobs:
+            if logprobs is not None:
                 self.logprobs[row].append(logprobs[row])
             stopped = tokens[row] in self.engine.stop_ids or self._at_stop_string(row)
             if stopped or len(self.tokens[row]) >= self.requests[row].max_tokens:
                 self.running.remove(row)
-                self.out.put(self._completion(row, "stop" if stopped else "length", now))
-        self.out.put(None)
-        done = torch.ones(len(self.requests), dtype=torch.bool)
-        if not self.canceled.is_set():
-            done[self.running] = False
-        return done.to(ids.device)
+                yield self._completion(row, "stop" if stopped else "length", now)
 
     def _at_stop_string(self, row: int) -> bool:
         if not self.tail:
@@ -299,9 +273,8 @@ class _Batch:
         return stop_length(self.engine.tokenizer, self.cfg, last) is not None
 
     def _completion(self, row: int, reason: str, now: float) -> Completion:
-        request = self.requests[row]
-        logprobs = self.logprobs[row] if self.keep_logprobs else None
-        tokens, tokenizer = self.tokens[row], self.engine.tokenizer
+        request, tokens, tokenizer = self.requests[row], self.tokens[row], self.engine.tokenizer
+        logprobs = self.logprobs[row] if self.cfg.sampling.logprobs else None
         return Completion(
             request=request,
             **ended(tokenizer, self.cfg, request, tokens, logprobs, reason, self.engine.parser),
@@ -311,21 +284,18 @@ class _Batch:
         )
 
 
-def _processors(s: SamplingConfig, batch: _Batch) -> Any:
-    """Return the processors from logits to scores, in vLLM's order; temperature 0 is greedy."""
-    steps: list[Any] = [batch.observe]
-    if (s.presence_penalty, s.frequency_penalty, s.repetition_penalty) != (0, 0, 1):
-        steps.append(batch.penalize)
-    if s.temperature > 0:
-        steps.append(transformers.TemperatureLogitsWarper(float(s.temperature)))
-        if s.min_p > 0:
-            steps.append(transformers.MinPLogitsWarper(s.min_p))
-        if s.top_k is not None:
-            steps.append(transformers.TopKLogitsWarper(s.top_k))
-        if s.top_p < 1:
-            steps.append(transformers.TopPLogitsWarper(s.top_p))
-        steps.append(batch.add_noise)
-    return LogitsProcessorList(steps)
+def _warpers(s: SamplingConfig) -> list[Any]:
+    """Return the functions from scores to scores, in vLLM's order; temperature 0 is greedy."""
+    if s.temperature == 0:
+        return []
+    warpers: list[Any] = [transformers.TemperatureLogitsWarper(float(s.temperature))]
+    if s.min_p > 0:
+        warpers.append(transformers.MinPLogitsWarper(s.min_p))
+    if s.top_k is not None:
+        warpers.append(transformers.TopKLogitsWarper(s.top_k))
+    if s.top_p < 1:
+        warpers.append(transformers.TopPLogitsWarper(s.top_p))
+    return warpers
 
 
 def _logprobs(logits: Any, tokens: Any) -> Any:

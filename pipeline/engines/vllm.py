@@ -1,6 +1,6 @@
 """The engine `vllm`, driven through its step loop: one request per trial, each with its own seed.
 
-vLLM's names are used in `vllm*.py` of this folder only; `tests/engines/vllm_names.py` lists them.
+vLLM's names are used in `vllm*.py` of this folder only.
 """
 
 import copy

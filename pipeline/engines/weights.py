@@ -15,6 +15,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
+from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Engine, Logprobs, NotSupported
 from bayes_at_n.pipeline.prepare import models
@@ -28,11 +29,13 @@ _TEXT = "What is 12 + 34? 12 + 34 = 46, so the answer is 46."
 _MOST = 64  # tokens of it
 _loads: dict[str, tuple[RunConfig, Logprobs]] = {}  # by family: a loaded model, its log-probs
 _proven: dict[str, bool] = {}  # by family: whether weights can be swapped
+_families: dict[int, str] = {}  # by id of a loaded engine; its folder may be gone since
 
 
 def loaded(engine: Engine) -> None:
     """Keep the log-probs of an engine that was just loaded, for the proof."""
-    if (family := _family(engine.cfg)) and family not in _loads:
+    family = _families[id(engine)] = _family(engine.cfg)
+    if family and family not in _loads:
         with contextlib.suppress(NotSupported):
             _loads[family] = engine.cfg, _read(engine)
 
@@ -43,11 +46,14 @@ def swap(engine: Engine, cfg: RunConfig) -> bool:
     Returns whether it did; if not, the engine must be closed and the model loaded.
     """
     family = _family(cfg)
-    if not family or family != _family(engine.cfg) or not _proven.get(family, family in _loads):
+    if family != _families.get(id(engine)) or not _proven.get(family, family in _loads):
         return False
     try:
         if family not in _proven:
             other, values = _loads[family]
+            if find_local(other.model.id) is None:  # deleted: another load must prove it
+                del _loads[family]
+                return False
             if _equal(_read(engine), values):  # equal weights prove nothing
                 return False
             engine.load_weights(other)

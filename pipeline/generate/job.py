@@ -237,7 +237,7 @@ class Job:
         path = self.run.path / sessions.CLAIMS / "prompts"
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
-            missing, failed = runfolder.missing_prompt_logprobs(run), ""
+            missing = runfolder.missing_prompt_logprobs(run)
             try:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
@@ -247,23 +247,22 @@ class Job:
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
             except Exception as error:  # engines raise whatever their parts raise
-                if isinstance(error, UserError) and not stop.signal_number:
+                if stop.signal_number:
+                    return
+                if isinstance(error, UserError):
                     raise
-                missing, failed = [], one_line(error)
-            if stop.signal_number:
-                return
-            if missing:
-                self.prove(engine, stopping.PROBE_S)
-                self.check()
-                questions_table.write(run.path / "questions.parquet", run.questions)
-            elif failed:
                 with runfolder.locked_settings(run):
                     failing = {runfolder.UNREADABLE: runfolder.reader_versions(run)}
                     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | failing)
-                warn(
-                    f"log-probs of prompts: the engine failed ({failed}); they stay null. To try"
-                    " again with vLLM's other model runner, `run` with VLLM_USE_V2_MODEL_RUNNER=0"
+                return warn(
+                    f"log-probs of prompts: the engine failed ({one_line(error)}); they stay null."
+                    " To try again with vLLM's other model runner, `run` with"
+                    " VLLM_USE_V2_MODEL_RUNNER=0"
                 )
+            if missing and not stop.signal_number:
+                self.prove(engine, stopping.PROBE_S)
+                self.check()
+                questions_table.write(run.path / "questions.parquet", run.questions)
 
     def check_finished(self) -> None:
         """Raise TryAgain if attempts that the engine returned unfinished are still pending."""

@@ -14,11 +14,11 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
 from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import guard
 from bayes_at_n.pipeline.workers.claims import any_free
-from bayes_at_n.pipeline.workers.replica import Work
+from bayes_at_n.pipeline.workers.process import Work
 from bayes_at_n.pipeline.workers.session import Slot
 from bayes_at_n.pipeline.workers.stopping import StopFlag, interrupted, writable
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
@@ -123,13 +123,7 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
     first = runs[0].cfg
     if not kind(first.engine.name).served:
         models.download(first.model)  # once, before workers start, so that none waits for it
-
-    def stored_lengths() -> list[int]:
-        tables = (rowkeys.streamed(run, "attempts", ["completion_tokens"]) for run in runs)
-        return [n for table in tables for n in table["completion_tokens"].to_pylist() if n]
-
-    questions = [row for run in runs for row in run.questions]
-    engine = sizing.resolved(first, questions, stored_lengths).engine
+    engine = sizing.resolved(first, [row for run in runs for row in run.questions]).engine
     return [Run(replace(run.cfg, engine=engine)) for run in runs]
 
 

@@ -175,22 +175,15 @@ def _changes(run: Run, before: pa.Table, table: pa.Table) -> list[dict[str, Any]
 
 
 def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[Any]:
-    """Write all changes, and print their counts by kind, with an example of each."""
+    """Write all changes, and print their counts by kind."""
     path = run.grades / "_changes.jsonl"
     atomic.write_jsonl(path, changes)
     if not changes:
         note(f"grade: no outcome changed in {compared} attempts graded before")
         return []
-    counts = Counter((change["from"], change["to"]) for change in changes)
-    examples = {(change["from"], change["to"]): change for change in reversed(changes)}
-    example = {"question_id": "for example", "gold": "gold", "answer": "answer", "reason": "why"}
+    counts = Counter(f"{change['from']} → {change['to']}" for change in changes)
+    rows = [{"kind": kind, "count": count} for kind, count in counts.most_common()]
     heads = columns(align="left", kind="from → to") + columns(count="count")
-    heads += columns("{}", example, align="left")
-    rows = []
-    for kind, count in counts.most_common():
-        first = {name: " ".join((examples[kind][name] or "").split()) for name in example}
-        row = {name: text[:_SHOWN] for name, text in first.items()}
-        rows.append(row | {"kind": " → ".join(kind), "count": count})
     show(Table(f"{len(changes)} of {compared} outcomes changed", heads, rows))
     note(f"grade: every change is in {path}")
     return rows
@@ -214,7 +207,7 @@ def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
         from bayes_at_n.verifiers.code import tests
 
         try:
-            return tests.pack(row, cfg.dataset.fields.answer)
+            return tests.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
         except ValueError as error:
             raise UserError(f"{place}: {error}") from error
     if row.get("gold") is None:

@@ -37,10 +37,12 @@ def entries(group: str, kind: type[Kind]) -> Iterator[Kind]:
 def tables() -> list[Table]:
     """Return the tables of datasets, models and suites; docs has them, too."""
     datasets = [
-        _row(cfg, cfg.path) | {"answer": cfg.answer, "questions": cfg.about.questions}
+        {"id": cfg.path, "answer": cfg.answer, "questions": cfg.about.questions, "of": cfg}
         for cfg in entries("dataset", DatasetConfig)
     ]
-    models = [_row(cfg, cfg.id) | {"card": _card(cfg)} for cfg in entries("model", ModelConfig)]
+    models = [
+        {"id": cfg.id, "card": _card(cfg), "of": cfg} for cfg in entries("model", ModelConfig)
+    ]
     titles = {"name": "dataset", "answer": "answer", "questions": "questions"}
     suites = [
         {"name": f"suite/{name}", "datasets": ", ".join(compose.suite(f"suite/{name}"))}
@@ -53,15 +55,12 @@ def tables() -> list[Table]:
     ]
 
 
-def _row(cfg: DatasetConfig | ModelConfig, place: str) -> dict[str, Any]:
-    about = cfg.about
-    confirmed = about.source is not None and not about.unverified
-    source = {"license": about.license, "source": about.source, "confirmed": confirmed}
-    return {"name": cfg.name, "id": place} | source
-
-
 def _table(title: str, rows: list[dict[str, Any]], titles: dict[str, str]) -> Table:
     titles |= {"license": "license", "confirmed": "confirmed"}
+    for row in rows:
+        about, row["name"] = (cfg := row.pop("of")).about, cfg.name
+        confirmed = about.source is not None and not about.unverified
+        row |= {"license": about.license, "source": about.source, "confirmed": confirmed}
     shown = columns("{:,}", titles, align="left")
     shown += [Column("id", "on the hub", align="left", minor=1)]
     shown += columns(align="left", wide=True, source="source")
@@ -117,25 +116,23 @@ def check(words: Sequence[str]) -> int:
         raise UserError(
             f"{unknown[0]}: --check takes dataset=all or dataset=NAME,NAME, and no more"
         )
-    faults = {name: fault for name in names if (fault := _fault(known[name]))}
+    faults = dict[str, str]()
     for name in names:
+        try:
+            _compare(known[name])
+        except (UserError, StopIteration) as error:
+            faults[name] = str(error) or "a split has no rows"
         results.print(f"{name}: {faults.get(name, 'as its YAML file says')}")
     print_json({"checked": names, "faults": faults})
     return int(bool(faults))
 
 
-def _fault(cfg: DatasetConfig) -> str:
-    """Return what is gone or renamed in a dataset; "" for nothing."""
+def _compare(cfg: DatasetConfig) -> None:
+    """Raise UserError: something is gone or renamed in a dataset; StopIteration: no rows."""
     local = find_local(cfg.path)
-    if local is not None and not local.is_dir():
-        return ""
-    try:
-        for subset, split in parts(cfg):
-            row = next(iter(load_part(cfg, subset, split, local, stream=True)))
-            if absent := [name for name in cfg.about.sample if name not in row]:
-                return f"no column {', '.join(absent)}; found {', '.join(row)}"
-            if cfg.where is None:
-                sample(cfg, placed(row, subset, split, 1))
-    except (UserError, StopIteration) as error:
-        return str(error) or "a split has no rows"
-    return ""
+    for subset, split in parts(cfg) if local is None or local.is_dir() else ():
+        row = next(iter(load_part(cfg, subset, split, local, stream=True)))
+        if absent := [name for name in cfg.about.sample if name not in row]:
+            raise UserError(f"no column {', '.join(absent)}; found {', '.join(row)}")
+        if cfg.where is None:
+            sample(cfg, placed(row, subset, split, 1))

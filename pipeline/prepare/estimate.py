@@ -1,4 +1,4 @@
-"""Estimate the cost of sampling and judging in advance: `--dry-run`, `submit`, races.
+"""Estimate the cost of sampling in advance: `--dry-run`, `submit`, races.
 
 In each step an engine samples one token per sequence. It reads the weights and all caches once, and
 computes two operations per parameter and sequence; the longer of the two counts, plus some time of
@@ -20,12 +20,11 @@ from bayes_at_n.pipeline.base.hub import NotHere
 from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
-from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap, sizing
 from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
 from bayes_at_n.pipeline.store import outcomes, runfolder
-from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.sessions import Totals
 from bayes_at_n.pipeline.workers import devices, spent
@@ -39,7 +38,6 @@ _STEP_S, _SEQUENCE_S = 1.2e-3, 2e-5
 _CORE_S = 3e-4  # per sequence on a CPU core: measured with the demo on two cores
 _CORE = 5e9, 3e10  # bytes/s and operations/s of a core
 _START_S = {True: 80.0, False: 20.0}  # to start an engine, on GPUs or not, plus 1 s per GB
-_VERIFIER_PROMPT = 300  # tokens of a verifier's prompt without the attempt
 _ASSUMED_QUESTIONS = 30  # if the dataset is not available, with prompts of 200 tokens
 
 # GB of memory, TB/s and dense 16-bit TFLOP/s from data sheets; the first name that matches counts.
@@ -69,9 +67,9 @@ class Hardware(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Expected cost of sampling pending attempts, or of judging them."""
+    """Expected cost of sampling pending attempts."""
 
-    tokens: float  # of completions, or of texts to read
+    tokens: float  # of completions
     most: float  # upper bound of `tokens`
     basis: str  # of the number of tokens
     seconds: float | None = None  # None: not known, see `how`
@@ -85,7 +83,6 @@ class Estimate(NamedTuple):
     pending: int
     prompts: float  # prompt tokens of pending attempts
     cost: Cost
-    judging: Cost | None  # by the verifier; None: nothing to judge
     paid: float | None  # price of the most tokens; None: no prices are set
 
 
@@ -229,39 +226,15 @@ def _time_by_size(
     )
 
 
-def judging_cost(cfg: RunConfig, attempts: int, tokens: float, hardware: Hardware) -> Cost | None:
-    """Estimate the cost of judging attempts of `tokens` each; None if nothing is judged."""
-    if cfg.verifier.id is None or "verify" not in cfg.stages or not attempts:
-        return None
-    model, engine = (judge := verifier_as_model(cfg)).model, judge.engine
-    each, attended, weights = tokens + _VERIFIER_PROMPT, 0.0, sizing.weight_bytes_by_name(model.id)
-    if kind(engine.name).served:
-        return Cost(attempts * each, attempts * each, "by a server", how="by a server")
-    if models.local_folder(model) is not None:  # else: without a network a download takes long
-        weights = sizing.weight_bytes(model)
-        each, own = min(each, models.context(model)), models.read_config(model).get_text_config()
-        # Attention: four operations per hidden unit, layer and earlier token, half of them on mean.
-        attended = 2 * each * own.num_hidden_layers * own.hidden_size
-    read = attempts * each
-    if weights is None:
-        return Cost(read, read, cfg.verifier.name, how="its size is unknown")
-    rate = hardware.speed * _EFFICIENCY * max(1, hardware.gpus) / (weights + attended)
-    seconds = read / rate + _START_S[bool(hardware.gpus)] + weights / 1e9
-    return Cost(read, read, cfg.verifier.name, seconds)
-
-
 def estimate(run: Run, rows: Rows, hardware: Hardware) -> Estimate:
     """Estimate a run's cost from its attempts so far, or from assumptions if there are none."""
     cfg, prompt = run.cfg, statistics.fmean(_prompt_lengths(rows))
     planned = len(rows) * cfg.sampling.trials
     usage = outcomes.usage(run, [row["question_id"] for row in rows])
     pending, mean = planned - usage.attempts, usage.completion_mean
-    judged = VERDICTS_TABLE.read(run, [], None).table.num_rows if mean else 0
     cost = sampling_cost(cfg, rows, pending, hardware, mean, usage.spent)
-    each = (mean or cost.tokens / max(1, pending)) + prompt
-    judging = judging_cost(cfg, planned - judged, each, hardware)
     paid = outcomes.price(cfg.engine, pending * prompt, cost.most)
-    return Estimate(planned, pending, pending * prompt, cost, judging, paid)
+    return Estimate(planned, pending, pending * prompt, cost, paid)
 
 
 def _prompt_lengths(rows: Rows) -> list[int]:
@@ -296,7 +269,6 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
     expected = estimate(run, rows, hardware)
     results.print(f"pending: {expected.pending} of {expected.planned} attempts, into {run.path}")
     parts: dict[str, Any] = expected._asdict() | {"cost": expected.cost._asdict()}
-    parts["judging"] = expected.judging and expected.judging._asdict()
     parts |= {"protocol": card.protocol(run.cfg), "card": card.known(run.cfg.model)}
     print_json({"run": run.path, "questions": len(rows), **parts})
     if cut:
@@ -304,26 +276,27 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
         most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
         words = raised_cap.described(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens in addition to the estimate")
-    if expected.pending or expected.judging or cut:
+    if expected.pending or cut:
         for line in _lines(run, expected, hardware):
             results.print(line)
 
 
 def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
-    """Yield lines on tokens, disk, time, budget, price and the verifier."""
+    """Yield lines on tokens, disk, time, budget and price."""
     cost, cfg, prompts = expected.cost, run.cfg, si(expected.prompts)
     most = f"; at most {si(cost.most)}" * (cost.most > cost.tokens)
     yield f"tokens: about {si(cost.tokens)} ({_short(cost.basis)}){most}; prompts {prompts}"
     yield f"disk: about {si(BYTES_PER_TOKEN * cost.tokens)}B"
-    yield f"time: {_time(cost, hardware)}"
+    how, taken = f" ({_short(cost.how)})" * bool(cost.how), "not known"
+    if cost.seconds is not None:
+        hours = f", {cost.seconds * hardware.gpus / 3600:.2g} GPU-hours" * bool(hardware.gpus)
+        taken = f"about {duration(cost.seconds)}{hours} on {hardware.name}"
+    yield f"time: {taken}{how}"
     if cfg.budget.given:
         yield spent.in_words(spent.account(cfg, spent.spent([run])))
     if expected.paid is not None:
         bound = "at most" if most else "about"
         yield f"price: {bound} {expected.paid:,.2f}, including {prompts} prompt tokens"
-    if judge := expected.judging:
-        read = f"about {si(judge.tokens)} tokens to read"
-        yield f"verifier: {cfg.verifier.name}, {read}; {_time(judge, hardware)}"
 
 
 def _short(basis: str) -> str:
@@ -331,24 +304,15 @@ def _short(basis: str) -> str:
     return basis if mode("verbose") else basis.partition(";")[0]
 
 
-def _time(cost: Cost, hardware: Hardware) -> str:
-    how = f" ({_short(cost.how)})" * bool(cost.how)
-    if cost.seconds is None:
-        return f"not known{how}"
-    hours = f", {cost.seconds * hardware.gpus / 3600:.2g} GPU-hours" * bool(hardware.gpus)
-    return f"about {duration(cost.seconds)}{hours} on {hardware.name}{how}"
-
-
 def summary(estimates: Mapping[str, Estimate], hardware: Hardware) -> Iterator[str]:
     """Yield a line on the cost of each run, and one on all of them, for `submit --dry-run`."""
 
     def in_words(parts: Collection[Estimate]) -> str:
         attempts, tokens = sum(one.pending for one in parts), sum(one.cost.tokens for one in parts)
-        costs = [cost for one in parts for cost in (one.cost, one.judging) if cost]
-        hours = sum(cost.seconds or 0 for cost in costs) * max(1, hardware.gpus) / 3600
+        hours = sum(one.cost.seconds or 0 for one in parts) * max(1, hardware.gpus) / 3600
         size = si(BYTES_PER_TOKEN * tokens)
         return f"{attempts:,} attempts, {si(tokens)} tokens, {size}B, {hours:.2g} GPU-hours"
 
     for name, one in estimates.items():
         yield f"{name}: {in_words([one])} ({_short(one.cost.basis)}; {_short(one.cost.how)})"
-    yield f"about {in_words(estimates.values())} on {hardware.name}, with the verifier"
+    yield f"about {in_words(estimates.values())} on {hardware.name}"

@@ -283,7 +283,7 @@ def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list
         from bayes_at_n.verifiers.code import tests
 
         try:
-            return tests.pack(row, name)
+            return tests.pack(row, name, cfg.language)
         except ValueError as error:
             raise UserError(f"{position}: {error}; found {_listed(row)}") from error
     value, where = _joined(row, name, "answer", position, notes), f"{position}: field {name!r}"

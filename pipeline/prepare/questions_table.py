@@ -63,7 +63,7 @@ def build(run: Run) -> Built:
     loaded, notes = questions.load(cfg.dataset)  # first: a file's errors show within a second
     tokenizer = endpoint.tokenizer(cfg)
     server = endpoint.facts(run, tokenizer)
-    _warn(cfg, notes)
+    _warn(cfg, notes, server)
     if server is None:
         context: int | None = models.context(cfg.model)
     else:
@@ -113,7 +113,7 @@ def build(run: Run) -> Built:
     return Built(table, identity, server, described)
 
 
-def _warn(cfg: RunConfig, notes: list[str]) -> None:
+def _warn(cfg: RunConfig, notes: list[str], server: Facts | None) -> None:
     """Warn of repaired questions, of code that will run, and of settings that nobody confirms."""
     for line in notes:
         warn(f"{cfg.dataset.name}: {line}")
@@ -122,6 +122,12 @@ def _warn(cfg: RunConfig, notes: list[str]) -> None:
     for group in (cfg.model, cfg.dataset):
         if group.about.unverified:
             warn(f"{group.name}: no public file confirms all of its settings; check its YAML file")
+    args = {**cfg.model.engine_args, **cfg.engine.args} if server is None else {}
+    if names := runfolder.unknown_arguments(args):
+        warn(
+            f"engine arguments {', '.join(names)}: not known whether they change what is sampled,"
+            " so they are part of what this run is"
+        )
 
 
 def identity_of(

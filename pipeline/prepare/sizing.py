@@ -7,7 +7,7 @@ printed with its calculation. If a size is not known, nothing is guessed.
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import note, plural
@@ -19,7 +19,6 @@ from bayes_at_n.pipeline.workers import devices
 
 MAX_BATCH, DEFAULT_BATCH = 1024, 256  # sequences at once: the limit on GPUs; if memory is not known
 _LEAST = 8  # attempts at once that must fit beside the weights, since fewer leave GPUs idle
-_SAMPLE, _MARGIN = 100, 1.125  # finished attempts needed to estimate lengths; against preemptions
 _GIB = 1 << 30
 OVERHEAD = 3 * _GIB  # per GPU: activations, graphs, communication
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
@@ -87,24 +86,17 @@ def cache_bytes(cfg: ModelConfig, tokens: int) -> int | None:
 class EngineMemory:
     """The memory of an engine in bytes: weights, the cache of attempts, and what GPUs have left.
 
-    `memory`: of each GPU (None: not known); `lengths`: tokens of finished attempts, used if there
-    are at least 100.
+    `memory`: of each GPU; None: not known.
     """
 
-    def __init__(
-        self, cfg: RunConfig, rows: Rows, memory: int | None, lengths: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, cfg: RunConfig, rows: Rows, memory: int | None) -> None:
         self.cfg, self.memory = cfg, memory
         self.weights = weight_bytes(cfg.model) if memory else None
         prompts = sum(len(row["prompt_token_ids"] or ()) for row in rows) / max(1, len(rows))
         limit = max((row["max_tokens"] for row in rows), default=cfg.sampling.max_tokens)
         # A running attempt holds half of its tokens on average, and long ones run longer:
         # E[L²] / 2E[L], which is a third of the limit if lengths are uniform up to it.
-        used, self.basis = limit / 3, "a third of the longest completion"
-        if len(lengths) >= _SAMPLE:
-            used = _MARGIN * sum(tokens * tokens for tokens in lengths) / max(1, sum(lengths)) / 2
-            self.basis = f"{_MARGIN} times what {len(lengths):,} attempts held while they ran"
-        self.tokens = round(prompts + used)
+        self.tokens = round(prompts + limit / 3)
         self.attempt = cache_bytes(cfg.model, self.tokens)
         self.longest = cache_bytes(cfg.model, round(prompts + limit))
 
@@ -145,7 +137,7 @@ class EngineMemory:
         batch = min(MAX_BATCH, max(1, self.left(size) // attempt))
         note(
             f"engine.batch_size=auto: {batch}, {self._arithmetic(size)} / {gib(attempt)} per"
-            f" attempt ({self.tokens:,} tokens, its prompt and {self.basis})"
+            f" attempt ({self.tokens:,} tokens, its prompt and a third of the longest completion)"
             + (f", at most {MAX_BATCH}" if batch == MAX_BATCH else "")
         )
         return batch
@@ -181,17 +173,17 @@ def gib(size: int) -> str:
     return re.sub(r"\.0+$", "", f"{size / _GIB:,.{digits}f}") + " GiB"
 
 
-def resolved(cfg: RunConfig, rows: Rows, lengths: Callable[[], Sequence[int]] = tuple) -> RunConfig:
+def resolved(cfg: RunConfig, rows: Rows) -> RunConfig:
     """Return the configuration with numbers instead of "auto" in its engine.
 
-    `lengths`: returns the tokens of finished attempts. On GPUs the model must be downloaded. Raises
-    UserError: the model does not fit these GPUs, or its size is needed and not known.
+    On GPUs the model must be downloaded. Raises UserError: the model does not fit these GPUs, or
+    its size is needed and not known.
     """
     engine = cfg.engine
     gpus = devices.visible_gpus() if devices.on_gpus(cfg) else []
     size, batch, replicas = engine.tensor_parallel_size, engine.batch_size, engine.replicas
     if gpus and AUTO in (size, batch):
-        memory = EngineMemory(cfg, rows, devices.memory(gpus), lengths())
+        memory = EngineMemory(cfg, rows, devices.memory(gpus))
         size = memory.gpus(len(gpus)) if size == AUTO else size
         batch = memory.batch(int(size)) if batch == AUTO else batch
     size, batch = (1 if size == AUTO else size), (DEFAULT_BATCH if batch == AUTO else batch)

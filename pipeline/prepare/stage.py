@@ -1,10 +1,9 @@
 """prepare: render prompts of questions, check and hash them; prefetch: download everything."""
 
+import hashlib
 import json
 import time
-import zlib
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -111,7 +110,14 @@ def _made_from(run: Run) -> bytes:
     others = [cfg.sampling.max_tokens, engine.name, engine.api, engine.served_name]
     names = [cfg.dataset.path, cfg.prompt.shots_from]
     names += [cfg.model.id, cfg.model.tokenizer, cfg.model.adapter]
-    files = [_state(path) for name in names if name and (path := find_local(name))]
+    files = list[Any]()
+    for path in (path for name in names if name and (path := find_local(name))):
+        if path.is_dir():  # by sizes and times; a file by its content
+            parts = sorted(one for one in path.rglob("*") if one.is_file())
+            files.append([[str(one), parquet.fingerprint(one)] for one in parts])
+        else:
+            with path.open("rb") as file:
+                files.append([str(path), hashlib.file_digest(file, "sha256").hexdigest()])
     made_from = {
         "version": VERSION,
         "settings": origin.hashed([settings, others]),
@@ -119,18 +125,6 @@ def _made_from(run: Run) -> bytes:
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
     return json.dumps(made_from).encode()
-
-
-def _state(path: Path) -> list[Any]:
-    """Return what identifies a file, by its content, or a folder, by sizes and times."""
-    if path.is_file():
-        with path.open("rb") as file:
-            checksum = 0
-            while part := file.read(1 << 20):
-                checksum = zlib.crc32(part, checksum)
-        return [str(path), checksum]
-    files = sorted(one for one in path.rglob("*") if one.is_file())
-    return [[str(one), parquet.fingerprint(one)] for one in files]
 
 
 def save(run: Run, built: Built) -> None:

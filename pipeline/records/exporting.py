@@ -31,7 +31,7 @@ def export(cfg: ExportConfig) -> None:
     """
     sources = reading.sources(cfg)
     first = {source.dataset: source.run.path for source in sources}
-    out, links = files.folder_of(cfg, f"export-{cfg.to}", [*first.values()])
+    out = files.folder_of(cfg, f"export-{cfg.to}", [*first.values()])
     out = out if out.name.strip(".") else out.resolve()  # . and ..
     paths = [source.run.path.resolve() for source in sources]
     places = [runfolder.short_hash(os.path.relpath(path, out.resolve())) for path in paths]
@@ -49,7 +49,6 @@ def export(cfg: ExportConfig) -> None:
         else:
             with substep(), warnings_once():  # reading a run again repeats no warning
                 _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
-    files.publish(out, links)
     results.print(str(out))
     pushed = None
     if cfg.push:

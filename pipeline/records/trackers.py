@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.store import origin, outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
-AXES = ("attempts", "trials")  # of curves, which are named AXIS/...
+AXES = ("attempts", "trials", "steps")  # of curves, which are named AXIS/...
 _PRIVATE = ("cluster.", "engine.url", "verifier.engine.url", "run_dir", "track.", "trust")
 _SCORES = ("headline", "attempts", "trials", "questions", "shares", "cost")
 Values = dict[str, float]
@@ -64,8 +64,13 @@ def begin(tracker: str, run: Run, project: str) -> Tracker:
     values = config(run.cfg)
     if not sampling_known(run):
         values = {k: v for k, v in values.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
+    return open_in(tracker, project, name, runfolder.short_hash(json.dumps(key)), values)
+
+
+def open_in(tracker: str, project: str, name: str, key: str, values: dict[str, Any]) -> Tracker:
+    """Start or resume what has this key, with settings. Raises UserError: no library."""
     try:
-        return _OPEN[tracker](project, name, runfolder.short_hash(json.dumps(key)), values)
+        return _OPEN[tracker](project, name, key, values)
     except (ImportError, AttributeError) as why:
         raise UserError(f"{tracker}: missing or too old ({why}); {install(tracker)}") from why
 

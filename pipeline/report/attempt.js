@@ -16,8 +16,16 @@ function attemptView(attempt) {
   return [`${model}, ${question}, trial ${t}`,
     html`<div class="head"><h3 tabindex="-1">${named(model)} · ${answers} · trial ${t}</h3>
       ${moves(["← Previous", "k", () => step(-1)], ["Next →", "j", () => step(1)])}</div>`,
-    summary(attempt), orFault(() => textCards(attempt)), factsCard(attempt)];
+    summary(attempt), programCards(attempt), orFault(() => textCards(attempt)), factsCard(attempt)];
 }
+
+// A program, how its tests went, and the tests.
+function programCards({ answer, gold, reason }) {
+  const block = (label, text) => lines(text) && card(label, html`<pre>${visible(text)}</pre>`);
+  return lines(gold) && [html`<p class="verdicts">${reason}</p>`, block("Program", answer), block("Tests", gold)];
+}
+
+const lines = (text) => text !== null && text.includes("\n");
 
 // What grader and verifier say, in a line above the texts.
 function summary(attempt) {
@@ -25,8 +33,8 @@ function summary(attempt) {
   const [glyph, kind] = glyphOf(outcome);
   const verdict = VERDICTS[labelOf(attempt)];
   return html`<p class="verdicts"><b class=${kind}>${glyph} ${words(outcome ?? "not graded")}</b>
-    ${answer !== null && html`<span>answer <bdi>${visible(answer)}</bdi></span>`}
-    ${gold !== null && html`<span>gold <bdi>${visible(gold)}</bdi></span>`}
+    ${answer !== null && !lines(answer) && html`<span>answer <bdi>${visible(answer)}</bdi></span>`}
+    ${gold !== null && !lines(gold) && html`<span>gold <bdi>${visible(gold)}</bdi></span>`}
     ${verdict && html`<span>verifier <b class=${verdict[1]}>${verdict[0]}</b>, P(correct) ${chance(a)}</span>`}
     ${fits("differ", agreement(attempt)) && html`<span class="bad">they disagree</span>`}</p>`;
 }

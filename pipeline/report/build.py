@@ -34,6 +34,7 @@ from bayes_at_n.pipeline.report import attempts, panels, single, texts
 from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.pipeline.store.outcomes import PENDING
+from bayes_at_n.verifiers.code import tests
 
 FOLDER = Path(__file__).parent
 PARTS = ("page", "files", "map", "reader", "maths", "prose", "attempt", "question", "tokens")
@@ -67,11 +68,9 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     folder cannot be written.
     """
     runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
-    out, links = files.folder_of(cfg, "report", runs)
+    out = files.folder_of(cfg, "report", runs)
     out.mkdir(parents=True, exist_ok=True)
-    path = _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
-    files.publish(out, links)
-    return path
+    return _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
 
 
 def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
@@ -167,6 +166,8 @@ def _datasets(
         if cohort.members:
             gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
             golds = [gold[qid] for qid in cohort.members[0].question_ids]
+            if cohort.members[0].run.cfg.dataset.answer == "code":
+                golds = [tests.shown(gold) for gold in golds]
             panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
     return [panel for panel, _ in made]
 

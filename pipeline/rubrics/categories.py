@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.console import joined, mode, note, note_alone, per
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.scoring import CapsConfig
-from bayes_at_n.pipeline.display.table import Column, Table, decimals, print_json, show
+from bayes_at_n.pipeline.display.table import Column, Table, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
 from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
@@ -379,27 +379,30 @@ def _counts(run: Run, mapped: Recorded) -> Ints:
 def print_rubrics(run: Run, scores: Scores) -> None:
     """Print the scores of `rubric_scores`, and what thresholds were computed from."""
     rows = list[dict[str, Any]]()
-    sigmas = [part["sigma"] for of in scores.values() for part in of["categories"]]
-    form = f".{max(0, decimals(sigmas) - 2)}%"
     for of in scores.values():
-        title = of["title"] + " *" * any(label[0] == "*" for label in of["labels"])
-        title += " (avg)" * (of["headline"]["prior"] == "none")
+        star = " *" * any(label[0] == "*" for label in of["labels"])
         ends = f"{min(of['weights']):g} to {max(of['weights']):g}"
-        rows.append({"rubric": title, "weight": ends} | _cells(of["headline"]))
+        rows.append({"rubric": f"{of['title']}{star}", "weight": ends} | of["headline"])
         for part in of["categories"]:
-            label = f"- {part['index']} {part['name'].replace('_', ' ')}"
-            label += " (avg)" * (part["prior"] == "none")
-            cells = {"weight": f"{part['weight']:g}", "share": f"{part['share']:.1%}"}
-            rows.append({"rubric": label} | cells | _cells(part, form))
-    others = (Column(key, key) for key in ("weight", "share", "μ", "σ", "interval"))
+            name = f"- {part['index']} {part['name'].replace('_', ' ')}"
+            rows.append(part | {"rubric": name, "weight": f"{part['weight']:g}"})
+    for row in rows:
+        row["rubric"] += " (avg)" * (row["prior"] == "none")
+        row["interval"] = (row["low"], row["high"])
+    columns = [
+        Column("rubric", "rubric", align="left"),
+        Column("weight", "weight"),
+        Column("share", "share", format="{:.1%}"),
+        *(Column(key, head, sigma="sigma") for key, head in (("mu", "μ"), ("sigma", "σ"))),
+        Column("interval", "interval", sigma="sigma"),
+    ]
     notes = sorted({label for of in scores.values() for label in of["labels"]})
     if limits := runfolder.read_json(run.path / FILE):
         notes.append(f"thresholds: {_basis(limits)}")
-    kind = f"{run.cfg.scoring.prior} prior, {percent(run.cfg.scoring.confidence)} intervals"
-    title = f"rubrics: Bayes@N and category shares, {kind}"
-    if any(part["prior"] == "none" for of in scores.values() for part in of["categories"]):
+    if any(row["prior"] == "none" for row in rows):
         notes.append("(avg): with the paper's interval, as no prior can be estimated")
-    show(Table(title, [Column("rubric", "rubric", align="left"), *others], rows, notes))
+    kind = f"{run.cfg.scoring.prior} prior, {percent(run.cfg.scoring.confidence)} intervals"
+    show(Table(f"rubrics: Bayes@N and category shares, {kind}", columns, rows, notes))
 
 
 def _basis(limits: Mapping[str, Any]) -> str:
@@ -409,9 +412,3 @@ def _basis(limits: Mapping[str, Any]) -> str:
     kind, runs = "" if limits["include_invalid"] else "valid ", len(limits["runs"])
     source = "this run alone" if runs == 1 else f"{runs} runs of the dataset"
     return f"{source}, {limits.get('attempts')} {kind}attempts, {limits['made']}"
-
-
-def _cells(score: Mapping[str, float], form: str = "") -> dict[str, str]:
-    form = form or f".{decimals([score['sigma']])}f"
-    mu, sigma, low, high = (format(score[key], form) for key in ("mu", "sigma", "low", "high"))
-    return {"μ": mu, "σ": sigma, "interval": f"{low} to {high}"}

@@ -53,9 +53,6 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     results.print(f"{size}, {plural(scores['attempts'], 'attempt')}: {shares}")
     if more := scores.get("next_attempts"):
         results.print(more["sentence"])
-    places = scores.get("gold_places", {}).items()
-    if parts := [f"{k} {v['mean']:.3f} ({v['low']:.3f} to {v['high']:.3f})" for k, v in places]:
-        results.print(f"accuracy by position of the gold answer: {', '.join(parts)}")
     cost = scores["cost"]
     if sampled := cost["completion_tokens"]:
         seconds, per_s = cost["wall_s"], cost["tokens_per_s"] or 0  # 0: of imported runs, unknown

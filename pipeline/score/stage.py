@@ -197,7 +197,7 @@ def _scores(
         prior = priors.load(run.cfg.prior, run, ids)
         scores["prior"] = {"run": str(prior.run.path), "trials": prior.codes.shape[1]}
         if prior.weight is not None:
-            scores["prior"] |= {"weight": prior.weight, "other_questions": prior.rows.count(-1)}
+            scores["prior"]["weight"] = prior.weight
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
@@ -205,8 +205,6 @@ def _scores(
     scores["shares"] = _shares(graded)
     if graded.points is not None:
         scores["points"] = _points(graded)
-    if by_place := _by_place(run, matrix, level, drawn):
-        scores["gold_places"] = by_place
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
@@ -230,27 +228,6 @@ def _uniform_prior(
         avg["other_questions"] = scoring.pool_ci(matrix, None, level, drawn)._asdict()
     passes = {n.removeprefix("pass@"): of.value for n, of in summaries.items() if n[:5] == "pass@"}
     return {"bayes": bayes, "avg": avg, "pass_at_k": passes}
-
-
-def _by_place(run: Run, matrix: Any, level: float, drawn: Sequence[str]) -> Parts:
-    """Average the (M, N) outcomes where the gold answer stood at A, B, ...; empty without options.
-
-    Intervals take questions as a sample; places of one question or cluster are left out.
-    """
-    if not all(row["choices"] for row in run.questions):
-        return {}
-    trials, found = range(matrix.shape[1]), Parts()
-    golds = np.array(
-        [[runfolder.as_presented(run.cfg, row, t)["gold"] for t in trials] for row in run.questions]
-    )
-    for letter in np.unique(golds).tolist():
-        here: Any = np.ma.masked_where(golds != letter, matrix)  # type: ignore[no-untyped-call]
-        placed = here.count(axis=1) > 0
-        here, clusters = here[placed], np.array(drawn)[placed]
-        if len({*clusters}) >= 2:
-            parts = _named(scoring.pool_ci(here, None, level, clusters), "mean")
-            found[letter] = parts | {"questions": len(here), "attempts": int(here.count())}
-    return found
 
 
 def _named(summary: Sequence[float], mean: str = "mu") -> Parts:

@@ -1,11 +1,9 @@
-"""Render progress for the terminal: a row per run with workers and remarks, a map of trials."""
+"""Render progress for the terminal: a row per run, its workers, and remarks."""
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
@@ -14,23 +12,11 @@ from rich.text import Text
 from bayes_at_n.pipeline.base.console import duration, percent, plural, results, si
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.status.counts import Counts
 from bayes_at_n.pipeline.status.progress import Progress, total_of
-from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 from bayes_at_n.pipeline.workers.records import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
 
-MARKS = {
-    "correct": "1",
-    "wrong": "0",
-    "no_answer": "-",
-    "truncated": "~",
-    "undecided": "?",
-    "generated, not graded": "+",
-    "pending": ".",
-}
 _FAULTS = 3  # printed one by one; the rest are counted
-_MOST_LINES = 20  # per question on a map; with more trials only counts are printed
 _LONGEST = 240  # characters of a remark where the height is limited
 _RUNS = [
     Column("run", "run", align="left"),
@@ -159,50 +145,3 @@ def remarks(runs: Sequence[Progress]) -> list[str]:
         lines.append("scores cover finished attempts only, and short ones finish first")
     lines += [f"{run.name}: {in_words(run.budget)}" for run in runs if run.budget]
     return lines
-
-
-def map_lines(counts: Counts, width: int | None) -> Iterator[str]:
-    """Yield a line per question with a character per trial, then the totals of each character.
-
-    `width`: columns of the terminal; None: lines are never broken.
-    """
-    ids = [row["question_id"] for row in counts.run.questions]
-    marks = np.full(counts.outcomes.shape, MARKS["undecided"], dtype="U1")
-    for outcome in ("correct", "wrong", "no_answer"):
-        marks[counts.outcomes == OUTCOMES.index(outcome)] = MARKS[outcome]
-    marks[~counts.graded] = MARKS["generated, not graded"]
-    marks[counts.truncated] = MARKS["truncated"]
-    marks[~counts.done] = MARKS["pending"]
-    longest = max(map(len, ids), default=0)
-    for question_id, line in zip(ids, marks, strict=True):
-        yield from _question(question_id, longest, line, width)
-    totals = Counter(marks.ravel().tolist())
-    yield "  ".join(f"{mark} {name} {totals[mark]}" for name, mark in MARKS.items() if totals[mark])
-
-
-def _question(
-    question_id: str, longest: int, marks: npt.NDArray[np.str_], width: int | None
-) -> Iterator[str]:
-    """Yield the line of a question or, if the terminal is too narrow, a block with counts.
-
-    >>> marks = np.array(list("1101" * 4 + "0-.."))
-    >>> print(*_question("q1", 2, marks, None), *_question("q1", 2, marks, 20), sep="\\n")
-    q1 11011101110111010-..  12/18
-    q1  12/18: 12 correct, 5 wrong, 1 no_answer, 2 pending
-      1101110111
-      0111010-..
-    >>> [*_question("q1", 2, np.repeat(marks, 999), 20)]
-    ['q1 11988/17982: 11988 correct, 4995 wrong, 999 no_answer, 1998 pending']
-    """
-    counts = Counter(marks.tolist())
-    share = f"{counts[MARKS['correct']]:>3}/{marks.size - counts[MARKS['pending']]}"
-    line = f"{question_id:<{longest}} {''.join(marks)} {share}"
-    if width is None or len(line) <= width:
-        yield line
-        return
-    parts = [f"{counts[mark]} {name}" for name, mark in MARKS.items() if counts[mark]]
-    yield f"{question_id:<{longest}} {share}: {', '.join(parts)}"
-    size = max(10, (width - 2) // 10 * 10)  # in tens, which are easier to count
-    if marks.size <= _MOST_LINES * size:
-        text = "".join(marks)
-        yield from (f"  {text[i : i + size]}" for i in range(0, len(text), size))

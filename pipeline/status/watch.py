@@ -96,19 +96,14 @@ class Observer:
         return self._counts[path][1]
 
 
-def show_run(run: Run) -> None:
-    """Print a run's progress with a map of its trials. Raises UserError: it is not prepared."""
-    counts = count(run)
-    row = progress.progress_of(run.path.name, counts, score(counts, stored=True))
-    results.print(f"{run.path}: {run.cfg.model.name} on {run.cfg.dataset.name}")
-    for line in board.map_lines(counts, results.width if results.is_terminal else None):
-        results.print(line)
-    _show(board.board([row], _width()))
-
-
 def show(sources: Sources, make_header: MakeHeader | None = None) -> None:
-    """Print the progress of several runs once, below a header. Raises UserError: as `Observer`."""
+    """Print the progress of runs once, below a header.
+
+    Raises UserError: as `Observer`; or the only run cannot be read.
+    """
     runs = Observer(sources).poll()
+    if len(runs) == 1 and runs[0].fault and make_header is None:
+        raise UserError(runs[0].fault)
     _print(runs, make_header(runs) if make_header else None)
 
 

@@ -3,15 +3,12 @@
 import contextlib
 import itertools
 import json
-import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
-from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
 from bayes_at_n.pipeline.display.table import FORMS, Table, plain
@@ -72,17 +69,14 @@ def file_stem(text: str) -> str:
     return re.sub(r"[^\w.-]", "_", text)
 
 
-def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """Return the folder for the results of a selection, and the links that should lead to it.
+def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> Path:
+    """Return the folder for the results of a selection; `runs` has one run of each dataset.
 
-    `runs` has one run of each dataset. The folder is `out`, unless that is such a link, else
-    DATASET/_VERB-SELECTION, or above DATASET if there are several datasets.
+    It is `out`, else DATASET/_VERB-SELECTION, or above DATASET if there are several datasets.
     """
-    out, root = Path(cfg.out or "").expanduser(), Path(cfg.runs).expanduser()
-    if cfg.out is not None and not out.is_symlink():
-        return out, []
-    if cfg.folders and not cfg.dataset:
-        root = runs[0].parent.parent
+    if cfg.out is not None:
+        return Path(cfg.out).expanduser()
+    root = runs[0].parent.parent if cfg.folders and not cfg.dataset else Path(cfg.runs).expanduser()
     parent = runs[0].parent if len(runs) == 1 else root
     folders = {Path(run).expanduser().resolve() for run in cfg.folders}
     named = [path for path in folders if path.name[:1] not in ("_", ".")]  # a shell's * has those
@@ -91,20 +85,4 @@ def folder_of(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> tuple[Pa
     text = "+".join(words) or "all"
     if {path.parent for path in named} - {parent.resolve()} or len(text) > 80 or words == ["all"]:
         text = f"{text[:80]}-{short_hash(str(sorted([*words, *map(str, named)])))}"
-    if cfg.out is not None:
-        return out.with_name(f"_{verb}-{text}"), [out]
-    parents = dict.fromkeys([parent, root] if verb == "report" else [parent])
-    return parent / f"_{verb}-{text}", [path / f"_{verb}" for path in parents]
-
-
-def publish(folder: Path, links: Sequence[Path]) -> None:
-    """Make each link lead to the folder."""
-    for link in links:
-        new = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
-        try:
-            link.parent.mkdir(parents=True, exist_ok=True)
-            new.symlink_to(os.path.relpath(folder.resolve(), link.parent.resolve()))
-            new.replace(link)
-        except OSError as error:
-            new.unlink(missing_ok=True)
-            warn(f"{link}: cannot link to {folder} ({error.strerror})")
+    return parent / f"_{verb}-{text}"

@@ -5,6 +5,7 @@ it a row's own `chance` counts; without that, attempts are taken as drawn at ran
 """
 
 import re
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.rowkeys import Ints
@@ -23,14 +24,15 @@ Row = dict[str, Any]
 
 
 class Drawn(NamedTuple):
-    """Which of n attempts were drawn to be labeled, in order, and with what chance each was to be.
+    """Which of n attempts were drawn to be labeled in R draws, and with what chance each was to be.
 
-    Chances are of all draws so far together.
+    Within a draw the order is random, so that whoever stops early has labeled a random part of it.
     """
 
     keys: Ints  # (n,) `rowkeys.encode`
-    chances: Floats  # (n,)
-    order: Ints  # keys of the m drawn
+    chances: Floats  # (R, n) of each draw, had the attempt not been drawn before
+    order: Ints  # (m,) keys of the drawn
+    draws: Ints  # (m,) the draw of each, 0..R-1
 
 
 class People(NamedTuple):
@@ -56,52 +58,51 @@ def keep(run: Run) -> None:
     if run.cfg.labels.file is None:
         return
     path = Path(run.cfg.labels.file).expanduser()
-    if not (kept := [row for row in rows(path, run).values() if row["correct"] is not None]):
+    if not (kept := [*rows(path, run).values()]):
         raise UserError(f"{path}: no row of this run has `correct` set to true or false")
     (run.path / "labels").mkdir(exist_ok=True)
-    atomic.write_jsonl(
-        run.path / "labels" / f"{re.sub('[^A-Za-z0-9_-]', '_', path.stem)}.jsonl", kept
-    )
+    name = re.sub("[^A-Za-z0-9_-]", "_", path.stem)
+    atomic.write_jsonl(run.path / "labels" / f"{name}.jsonl", kept)
 
 
 def drawn(run: Run) -> Drawn | None:
-    """Return the sample that `label` drew; None without one."""
+    """Return the sample that `label` drew; None without one. Raises UserError: it is damaged."""
     path = run.path / "labels" / "drawn.npz"
     if not path.is_file():
         return None
-    with np.load(path) as arrays:
-        return Drawn(*(arrays[name] for name in Drawn._fields))
+    try:
+        with np.load(path) as arrays:
+            return Drawn(*(arrays[name] for name in Drawn._fields))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: {one_line(error)}; delete it to draw again") from error
 
 
 def read(run: Run, keys: Ints) -> People | None:
     """Read all labels of the attempts `keys` (`rowkeys.encode`, unique); None without any."""
     by = {path.stem: rows(path, run) for path in files(run)}
-    known = sorted(set[int]().union(*by.values()))
-    places = rowkeys.rows_of(np.array(known, np.int64), keys)
-    sample, values, chances = drawn(run), list[float](), list[float]()
-    chance = dict(zip(*sample[:2], strict=True)) if sample else {}
-    at, strange = list[int](), 0
-    for key, i in zip(known, places.tolist(), strict=True):
-        said = [of[key] for of in by.values() if key in of]
-        if i < 0 or (sample and key not in sample.order):
-            strange += 1
-            continue
-        at.append(i)
-        values.append(float(np.mean([row["correct"] for row in said])))
-        chances.append(float(chance.get(key) or said[0]["chance"] or 0))
-    if strange:
-        note(f"{run.path}: {strange} labels are of attempts that were not drawn, or not graded")
-    if not at:
+    known = np.array(sorted(set[int]().union(*by.values())), np.int64)
+    sample, places = drawn(run), rowkeys.rows_of(known, keys)
+    usable = (places >= 0) & np.isin(known, known if sample is None else sample.order)
+    if not usable.all():
+        lost = f"{(~usable).sum()} labels are of attempts that were not drawn, or have no outcome"
+        note(f"{run.path}: {lost}; they are left out")
+    if not usable.any():
         return None
-    share = len(at) / len(sample.order) if sample else 1.0  # of the drawn, in random order
-    uniform = min(chances) == 0
+    known, places = known[usable], places[usable]
+    said = [[of[key] for of in by.values() if key in of] for key in known.tolist()]
+    values = np.array([np.mean([row["correct"] for row in of]) for of in said])
+    of_rows = np.array([of[0]["chance"] or 0.0 for of in said])
+    chances: Floats | None = of_rows if of_rows.all() else None
+    if sample is not None:  # of each draw a random part is labeled
+        part = np.bincount(sample.draws, np.isin(sample.order, known)) / np.bincount(sample.draws)
+        of_draws = sample.chances[:, rowkeys.rows_of(known, sample.keys)]
+        chances = 1 - np.prod(1 - part[:, None] * of_draws, axis=0)
     of_people = {name: {k: float(r["correct"]) for k, r in of.items()} for name, of in by.items()}
-    weighed = None if uniform else np.array(chances) * share
-    return People(np.array(at), np.array(values), weighed, of_people)
+    return People(places, values, chances, of_people)
 
 
 def rows(path: Path, run: Run) -> dict[int, Row]:
-    """Read the rows of a file that are of this run, by their keys; see `keep`.
+    """Read the labels of this run in a file, by their keys; see `keep`.
 
     Raises UserError: one cannot be used, or the file is missing.
     """
@@ -112,15 +113,14 @@ def rows(path: Path, run: Run) -> dict[int, Row]:
     for position, row in untrusted.json_lines(path):
         if row.get("run", run.path.name) != run.path.name:
             continue
-        question, trial, correct = (row.get(key) for key in ("question_id", "trial", "correct"))
-        number, chance = ids.get(str(question), -1), row.get("chance")
+        own = {key: row.get(key) for key in ("question_id", "trial", "chance", "correct")}
+        number, trial = ids.get(str(own["question_id"]), -1), own["trial"]
         key = number << 32 | trial if type(trial) is int and 0 <= trial < 1 << 31 else -1
-        sound = all(
-            v is None or (isinstance(v, float | int) and 0 <= v <= 1) for v in (correct, chance)
-        )
-        if number < 0 or key < 0 or key in found or not sound:
+        shares = [value for value in (own["chance"], own["correct"]) if value is not None]
+        sound = all(isinstance(value, float | int) and 0 <= value <= 1 for value in shares)
+        if key < 0 or key in found or not sound:
             needs = "question_id and trial of an attempt, each once, and `correct`: true, false"
             raise UserError(f"{path}, {position}: needs {needs}, 0 to 1 or null")
-        own = {"question_id": question, "trial": trial, "chance": chance, "correct": correct}
-        found[key] = own
+        if own["correct"] is not None:
+            found[key] = own
     return found

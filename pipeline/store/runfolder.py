@@ -40,8 +40,12 @@ DEFAULTS: dict[str, Any] = {
     **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
     **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
     **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
+    "sampling.json_schema": {},
 }
-_RESOURCES = {*yaml.safe_load(Path(trust.__file__).with_name("engine_args.yaml").read_bytes())}
+_ARGUMENTS = yaml.load(
+    Path(trust.__file__).with_name("engine_args.yaml").read_bytes(), yaml.CSafeLoader
+)
+CHANGES, RESOURCES = {*_ARGUMENTS["changes"]}, {*_ARGUMENTS["resources"]}  # engine arguments
 SERVER = "server.json"  # in the run folder: the reference by which a server's model is recognized
 RAISED = "raised"  # in the manifest: a list of the times that the cap was raised
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader_versions` that failed
@@ -128,7 +132,12 @@ def decisive(args: Mapping[str, Any]) -> dict[str, Any]:
     >>> decisive({"kv_cache_dtype": "fp8", "max_num_seqs": 64, "new_in_2027": 1})
     {'kv_cache_dtype': 'fp8', 'new_in_2027': 1}
     """
-    return {key: value for key, value in args.items() if key not in _RESOURCES}
+    return {key: value for key, value in args.items() if key not in RESOURCES}
+
+
+def unknown_arguments(args: Mapping[str, Any]) -> list[str]:
+    """Return the engine arguments that engine_args.yaml does not have, sorted."""
+    return sorted({*args} - CHANGES - RESOURCES)
 
 
 def identity(cfg: RunConfig) -> dict[str, Any]:
@@ -327,7 +336,7 @@ def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     """Return the questions with pending prompt log-probs, unless this engine has failed at them."""
-    if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
+    if not run.cfg.sampling.prompt_logprobs:
         return []
     missing = [row for row in run.questions if row["prompt_logprobs"] is None]
     failed = missing and read_json(run.manifest).get(UNREADABLE) == reader_versions(run)

@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.display.table import Column, Table, to_markdown
+from bayes_at_n.pipeline.display.table import Column, Table, to_html
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -70,21 +71,26 @@ def varies(rows: Rows, key: str) -> bool:
 
 def page(
     title: str,
-    summary: Sequence[str],
-    warnings: Iterable[str],
+    lines: Sequence[str],
     pictures: Iterable[str],
     tables: Mapping[str, Table],
     linked: Sequence[str] = (),
+    refresh: float = 0,
 ) -> str:
-    """Write a page of Markdown: summary, warnings, pictures and tables.
+    """Write a page of HTML: lines, pictures and tables, by the stems of their files.
 
-    `summary` are lines of a list, `pictures` and `tables` are by the stems of their files, and
-    those `linked` are too long for a page.
+    Tables that are `linked` are too long for a page. A browser reads it again every `refresh`
+    seconds, 0: never.
     """
-    parts = [f"# {title}", "\n".join(f"- {line}" for line in summary)]
-    parts += [f"> {line}" for line in warnings]
-    parts += [f"![{stem}]({stem}.png)" for stem in pictures]
+    again = f'<meta http-equiv="refresh" content="{refresh:g}">' if refresh else ""
+    style = "body{font:15px sans-serif;margin:2em}td,th{padding:2px 8px}img{width:44em}"
+    parts = [
+        f'<!doctype html><meta charset="utf-8">{again}<title>{escape(title)}</title>',
+        f"<style>{style}</style><h1>{escape(title)}</h1>",
+        *(f"<p>{escape(line)}</p>" for line in lines),
+        *(f'<p><img src="{escape(stem)}.png" alt="{escape(stem)}"></p>' for stem in pictures),
+    ]
     for stem, table in tables.items():
-        link = f"{table.title}: [{stem}.csv]({stem}.csv)"
-        parts.append(link if stem in linked else to_markdown(table).rstrip())
-    return "\n\n".join(part for part in parts if part) + "\n"
+        link = f'<p><a href="{stem}.csv">{escape(table.title)}</a></p>'
+        parts.append(link if stem in linked else to_html(table))
+    return "\n".join(parts) + "\n"

@@ -26,6 +26,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import merge
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
 from bayes_at_n.pipeline.training.windows import Evaluation, Series, Window
@@ -105,7 +106,7 @@ def remaining(
     No engine is loaded. Raises UserError: the folder was made with other settings, weights or
     questions; the folder of merged weights holds something else.
     """
-    run, fingerprint = evaluation.run, weights(evaluation.window)
+    run, fingerprint = Run(evaluation.run.cfg), weights(evaluation.window)  # nothing is cached
     keys = {(q.id, trial) for q in questions for trial in range(run.cfg.sampling.trials)}
     if not (run.path / "questions.parquet").is_file():
         return Remaining(len(keys), 0, 0)
@@ -167,11 +168,16 @@ def evaluate(series: Series, work: Work, keep: bool) -> None:
 
 
 def evaluate_model(
-    residents: Residents, series: Series, evaluations: Sequence[Evaluation], work: Work
+    residents: Residents,
+    series: Series,
+    evaluations: Sequence[Evaluation],
+    work: Work,
+    more: Sequence[str] = (),
 ) -> dict[Path, int]:
     """Run evaluations of one model in the resident process, which swaps weights into its engine.
 
-    Updates `work`. Returns the exit statuses of the runs that failed. Raises Unfinished: stopped.
+    Updates `work`. `more`: further settings of the runs. Returns the exit statuses of the runs that
+    failed. Raises Unfinished: stopped.
     """
     window, failed = evaluations[0].window, dict[Path, int]()
     try:
@@ -182,7 +188,8 @@ def evaluate_model(
         return {evaluation.run.path: error.exit_code for evaluation in evaluations}
     for evaluation in evaluations:
         path = evaluation.run.path
-        status = residents.run(Order("", ["run", *evaluation.settings], evaluation.run.cfg))
+        command = ["run", *evaluation.settings, *more]
+        status = residents.run(Order("", command, evaluation.run.cfg))
         work[path] = remaining(evaluation, series.questions[evaluation.dataset])
         if status or not work[path].finished:
             failed[path] = status or 1

@@ -111,10 +111,10 @@ def run(cfg: ReversalConfig) -> None:
     }
     tabular.print_json(record)
     title = f"Pairwise ranking reversal rate: {cohort.dataset}"
-    text = page(title, [], [], figures, {"protocols": rates_table, "ranks": ranked})
+    text = page(title, [], figures, {"protocols": rates_table, "ranks": ranked})
     tables = {"protocols": rates_table, "ranks": _rank_table(by_model, size)}
-    files.write(folder, "prr", record, tables, figures, {"prr.md": text})
-    note(f"saved {folder / 'prr.md'}, its tables and figures")
+    files.write(folder, "prr", record, tables, figures, {"index.html": text})
+    note(f"saved {folder}: index.html, prr.json, its tables and figures")
 
 
 def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> list[Reversals]:

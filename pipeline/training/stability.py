@@ -128,6 +128,8 @@ def judge(tracks: Sequence[Track], cfg: TrajectoryConfig) -> dict[str, list[Row]
         for windows in by_training(tracks):
             shared, single = common_steps(windows), dict[str, Floats]()
             for track in windows:
+                if len(track.steps) < 2:  # of a training that is watched
+                    continue
                 drawn: Drawn = replicates(track, track.trials, cfg)
                 rows["stability"] += _judged(track, ALL, drawn, {}, cfg)
                 if len(shared) > 1:

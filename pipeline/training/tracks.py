@@ -8,7 +8,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.training import protocols
+from bayes_at_n.pipeline.training import protocols, suite
 from bayes_at_n.pipeline.training.cells import Row
 from bayes_at_n.pipeline.training.protocols import GREEDY, Tokens, stacked, tokens
 from bayes_at_n.pipeline.training.windows import Evaluation, Series
@@ -68,12 +68,16 @@ class Track(NamedTuple):
 def read(series: Series) -> list[Track]:
     """Read the tracks of a series of complete runs, by training run, dataset and window.
 
+    A dataset that is never sampled has one trial, the greedy attempt or the likeliest option.
     Raises UserError: two runs have different questions; an attempt has no grade.
     """
     tracks: list[Track] = []
     for dataset in series.datasets:
-        evaluations = [e for e in series.evaluations if e.dataset == dataset and not e.greedy]
-        twins = [e for e in series.evaluations if e.dataset == dataset and e.greedy]
+        own = [e for e in series.evaluations if e.dataset == dataset]
+        twins = [e for e in own if e.kind]
+        evaluations = [e for e in own if not e.kind]
+        if not evaluations:
+            evaluations, twins = twins, []
         sampled = _stack(evaluations)
         greedy = _stack(twins, sampled) if twins else None
         tracks += _tracks(evaluations, twins, sampled, greedy)
@@ -117,6 +121,23 @@ def _tracks(
             tokens([evaluations[i].run for i in index]),
             tokens([twins[i].run for i in index] if twins else []),
         )
+
+
+def combined(tracks: Sequence[Track]) -> list[Track]:
+    """Name tracks after their benchmarks; the parts of one become one list of questions."""
+    found: list[Track] = []
+    by_key = {(track.training, track.window, track.dataset): track for track in tracks}
+    for training, window in dict.fromkeys((t.training, t.window) for t in tracks):
+        for name, benchmark in suite.BENCHMARKS.items():
+            parts = [by_key.get((training, window, dataset)) for dataset in benchmark.datasets]
+            if None in parts:  # of a training that is watched: not yet
+                continue
+            first, *more = (part for part in parts if part is not None)
+            if more:
+                R = np.concatenate([first.R, *(part.R for part in more)], axis=1)
+                first = first._replace(R=R, tokens=Tokens(None, None))
+            found.append(first._replace(dataset=name))
+    return found
 
 
 def by_training(tracks: Sequence[Track]) -> list[list[Track]]:

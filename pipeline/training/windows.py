@@ -21,13 +21,21 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.training import checkpoints
+from bayes_at_n.pipeline.training import checkpoints, suite
 from bayes_at_n.pipeline.training.checkpoints import Checkpoint
 
 LEAST = 2  # checkpoints, or windows: one score cannot rise or fall
 STAGES = "stages=[prepare,generate,grade,categorize,score]"  # votes need the confidence
 _PLACEHOLDER = "NAME-OF-A-CHECKPOINT"  # replaced in model.name by a checkpoint's name
-_GREEDY = {"temperature": 0.0, "top_p": 1.0, "trials": 1, "seed": None}  # sampling settings
+_ONCE = [
+    "sampling.temperature=0.0",
+    "sampling.top_p=1.0",
+    "sampling.trials=1",
+    "sampling.seed=null",
+]
+_LIKELIHOOD = ["prompt=letter", "sampling.likelihood=options", "sampling.prompt_logprobs=false"]
+# Settings of the runs whose answers are not sampled, by kind, which is also the end of their tag.
+_KINDS = {"": [], "greedy": _ONCE, "likelihood": [*_ONCE, *_LIKELIHOOD]}
 _EDGES = "-_./ "
 _MAX_LABEL = 60  # characters
 
@@ -53,10 +61,10 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One run: a model on a dataset, sampled or greedy."""
+    """One run: a model on a dataset."""
 
     window: Window
-    greedy: bool
+    kind: str  # "": sampled; "greedy", or "likelihood" of options
     run: Run
     settings: list[str]  # arguments of `python -m pipeline run`
 
@@ -82,30 +90,35 @@ class Series:
         return {name: questions.load(cfg)[0] for name, cfg in configs.items()}
 
 
-def plan(settings: Request[TrajectoryConfig]) -> Series:
+def plan(settings: Request[TrajectoryConfig], trainings: Sequence[Training] = ()) -> Series:
     """Plan every evaluation that the settings request, without writing or reading weights.
 
-    Raises UserError: no checkpoints, too few for a window, or two with one name; invalid settings
-    of the runs; two datasets with one name; two evaluations with one run folder.
+    `trainings`: the checkpoints, if not those that the settings name. Raises UserError: no
+    checkpoints, too few for a window, or two with one name; invalid settings of the runs; two
+    datasets with one name; two evaluations with one run folder.
     """
     cfg = settings.cfg
-    trainings = find(cfg.checkpoints, cfg.merge.windows)
+    trainings = [*trainings] or find(cfg.checkpoints, cfg.merge.windows)
     placeholder = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_PLACEHOLDER}"
     probe = [f"model.checkpoint={_PLACEHOLDER}", f"model.id={quoted(placeholder)}", STAGES]
-    by_dataset = [[*settings.models[0], *dataset] for dataset in settings.datasets]
-    bases = [compose.load([*arguments, *probe]) for arguments in by_dataset]
+    parts = [
+        (kind, [*arguments, *_KINDS[kind]])
+        for arguments, kinds in suite.protocols(settings)
+        for kind in kinds
+    ]
+    bases = [compose.load([*arguments, *probe]) for _, arguments in parts]
     names = [base.dataset.name for base in bases]
     if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
         raise UserError(f"dataset.judge={judge}: trajectory does not verify; remove the setting")
-    if repeated := [name for name in names if names.count(name) > 1]:
+    kinds = [(name, kind) for name, (kind, _) in zip(names, parts, strict=True)]
+    if repeated := [name for name, kind in kinds if kinds.count((name, kind)) > 1]:
         raise UserError(f"dataset: two are called {repeated[0]}; rename one with dataset.name=NAME")
     label, pattern, family = _names(bases[0], trainings)
     root = Path(bases[0].run_dir).parent.parent
     evaluations = [
-        _evaluation(window, base, arguments, pattern, greedy)
+        _evaluation(window, base, arguments, pattern, kind)
         for window in _windows(trainings, cfg.merge.windows, root / "_merged", family)
-        for base, arguments in zip(bases, by_dataset, strict=True)
-        for greedy in (False, True)[: 1 + cfg.greedy]
+        for base, (kind, arguments) in zip(bases, parts, strict=True)
     ]
     models: dict[Path, Path] = {}  # by run folder
     for evaluation in evaluations:
@@ -115,10 +128,11 @@ def plan(settings: Request[TrajectoryConfig]) -> Series:
                 f"{path}: would be the run folder of {models[path]} and of {model}; rename one of"
                 " the checkpoint folders"
             )
-    parent = root if len(bases) > 1 else Path(bases[0].run_dir).parent
+    datasets = list(dict.fromkeys(names))
+    parent = root if len(datasets) > 1 else Path(bases[0].run_dir).parent
     folder = f"{label}-{bases[0].tag}" if bases[0].tag else label
     out = Path(cfg.out or parent / "_trajectory" / folder).expanduser()
-    return Series(label, out, trainings, names, evaluations)
+    return Series(label, out, trainings, datasets, evaluations)
 
 
 def find(patterns: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> list[Training]:
@@ -204,21 +218,18 @@ def _windows(
 
 
 def _evaluation(
-    window: Window, base: RunConfig, settings: list[str], pattern: str, greedy: bool
+    window: Window, base: RunConfig, settings: list[str], pattern: str, kind: str
 ) -> Evaluation:
-    name, tag, sampling = pattern.replace("{}", window.name), base.tag, base.sampling
+    name = pattern.replace("{}", window.name)
+    tag = f"{base.tag}-{kind}" if base.tag and kind else base.tag or kind or None
     overrides = [
         f"model.id={quoted(str(window.path))}",
         f"model.checkpoint={quoted(window.name)}",
         f"model.name={quoted(name)}",
+        *[f"tag={quoted(tag or '')}"] * bool(kind),
         STAGES,
     ]
-    if greedy:
-        tag = f"{tag}-greedy" if tag else "greedy"
-        overrides += [f"sampling.{k}={'null' if v is None else v}" for k, v in _GREEDY.items()]
-        overrides += [f"tag={quoted(tag)}"]
-        sampling = replace(sampling, **_GREEDY)  # type: ignore[arg-type]
     folder = Path(base.run_dir).parent / (f"{name}-{tag}" if tag else name)
     model = replace(base.model, id=str(window.path), checkpoint=window.name, name=name)
-    cfg = replace(base, model=model, sampling=sampling, tag=tag, run_dir=str(folder))
-    return Evaluation(window, greedy, Run(cfg), [*settings, *overrides])
+    cfg = replace(base, model=model, tag=tag, run_dir=str(folder))
+    return Evaluation(window, kind, Run(cfg), [*settings, *overrides])

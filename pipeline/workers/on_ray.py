@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.workers import process
-from bayes_at_n.pipeline.workers.replica import Replica, Work
+from bayes_at_n.pipeline.workers.process import Replica, Work
 from bayes_at_n.pipeline.workers.session import Slot
 from bayes_at_n.pipeline.workers.stopping import StopFlag
 

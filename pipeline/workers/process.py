@@ -1,9 +1,10 @@
-"""A replica as a process on this node, with devices of its own.
+"""Supervised workers (replicas), above all processes on this node with devices of their own.
 
-It gets its task pickled on standard input, and prints why it ended on standard output, since the
-disk may be full. Standard error, where libraries print, goes to a log.
+A process gets its task pickled on standard input, and prints why it ended on standard output, since
+the disk may be full. Standard error, where libraries print, goes to a log.
 """
 
+import abc
 import contextlib
 import os
 import pickle
@@ -11,9 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import warn
@@ -23,12 +25,74 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices, stopping
 from bayes_at_n.pipeline.workers.devices import Share
 from bayes_at_n.pipeline.workers.heartbeat import HUNG
-from bayes_at_n.pipeline.workers.replica import Replica, Work
 from bayes_at_n.pipeline.workers.session import Slot
+from bayes_at_n.pipeline.workers.stopping import StopFlag
 
 PROGRAM = [sys.executable, "-m", __name__]
 _CACHES = "VLLM_CACHE_ROOT TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR FLASHINFER_WORKSPACE_BASE"
 _LINES = 5  # of the log, shown when a worker dies
+
+
+# What a worker does, given the settings of its runs, the flag that stops it, and its slot.
+Work = Callable[[Sequence[RunConfig], StopFlag, Slot], None]
+Record = Mapping[str, Any]  # a session
+
+
+@dataclass(kw_only=True)
+class Replica(abc.ABC):
+    """One of the workers of a supervisor, which starts it again when it dies."""
+
+    number: int
+    slot: Slot | None = None  # None: not running
+    records: list[Record] = field(default_factory=list)  # sessions of the latest start, by folder
+    fruitless: int = 0  # starts in a row without an attempt
+    status: int = 0  # exit status of the latest start that failed
+    failed: str = ""  # why it is not running
+    killed_because: str = ""
+    dismissed: bool = False  # stopped for good
+    silent_since: float | None = None
+    may_wait: ClassVar[bool] = False  # whether it may wait for free devices without end
+
+    @abc.abstractmethod
+    def begin(self, slot: Slot) -> None:
+        """Launch the worker. Raises OSError: its log cannot be written."""
+
+    @abc.abstractmethod
+    def poll(self) -> tuple[int, str] | None:
+        """Return the exit status and error of a worker that has ended, else None."""
+
+    @abc.abstractmethod
+    def stop(self, number: int) -> None:
+        """Ask the worker to save finished attempts and end, as on signal `number`."""
+
+    @abc.abstractmethod
+    def kill(self, reason: str) -> None:
+        """End the worker at once; its engine's processes end with it."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Kill the worker if it is running, and wait until its devices are free."""
+
+    @abc.abstractmethod
+    def ending(self, status: int, error: str) -> str:
+        """Describe how a worker ended that should have continued."""
+
+    def start(self, name: str) -> None:
+        """Start the worker; `name`: a unique name of this start."""
+        self.records, self.silent_since, self.failed = [], None, ""
+        self.killed_because, self.dismissed = "", False
+        self.slot = Slot(self.number, name)
+        self.begin(self.slot)
+
+    def dismiss(self, reason: str) -> None:
+        """Kill the worker for good."""
+        self.dismissed = True
+        self.kill(reason)
+
+    @property
+    def loaded(self) -> bool:
+        """Return whether the latest start has loaded its engine."""
+        return any("load_s" in record for record in self.records)
 
 
 def replicas(work: Work, configs: Sequence[RunConfig], logs: Path) -> list["Process"]:
@@ -140,7 +204,7 @@ def caches() -> dict[str, str]:
 
 
 def perform(
-    work: Work, configs: Sequence[RunConfig], stop: stopping.StopFlag, slot: Slot
+    work: Work, configs: Sequence[RunConfig], stop: StopFlag, slot: Slot
 ) -> tuple[int, str]:
     """Call `work`; return the exit status, and the error if it is not 0."""
     try:

@@ -22,12 +22,11 @@ from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.workers import heartbeat, on_ray, process, stopping
-from bayes_at_n.pipeline.workers.replica import Record, Replica, Work
+from bayes_at_n.pipeline.workers.process import Record, Replica, Work
 from bayes_at_n.pipeline.workers.session import COUNTS, in_words
 
 MOST_FRUITLESS = 3  # starts of a replica in a row without an attempt: it is given up
 STOP_S = 60.0  # for sealing finished attempts, which are in journals already
-PLACED_S = 60.0  # wait before a hint about what workers wait for
 POLL_S = 0.5
 
 
@@ -65,14 +64,12 @@ def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) 
     with ExitStack() as stack:
         if cfg.cluster.address is not None and not engines.kind(cfg.engine.name).served:
             replicas: Sequence[Replica] = stack.enter_context(on_ray.replicas(work, configs))
-            each = f"each needs {cfg.cluster.gpus} GPUs and {cfg.cluster.cpus} CPUs"
-            hint = f"Ray has placed no worker yet; {each} (`ray status` shows what is free)"
-            number = f"{plural(len(replicas), 'worker')} on Ray"
+            number = f"{plural(len(replicas), 'worker')} on Ray (`ray status` shows what waits)"
         else:
-            replicas, hint = process.replicas(work, configs, logs), ""
+            replicas = process.replicas(work, configs, logs)
             number = plural(len(replicas), "replica")
         note(f"loading {task.model} with {cfg.engine.name}, {number} ...")
-        supervisor = _Supervisor(task, replicas, stack.enter_context(stopping.requests()), hint)
+        supervisor = _Supervisor(task, replicas, stack.enter_context(stopping.requests()))
         left = supervisor.work()
         if signal_number := supervisor.stop.signal_number:
             raise task.interrupted(task.pending(), signal_number)
@@ -80,13 +77,11 @@ def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) 
 
 
 class _Supervisor:
-    def __init__(
-        self, task: Task, replicas: Sequence[Replica], stop: stopping.StopFlag, hint: str
-    ) -> None:
-        self.task, self.replicas, self.stop, self.hint = task, replicas, stop, hint
+    def __init__(self, task: Task, replicas: Sequence[Replica], stop: stopping.StopFlag) -> None:
+        self.task, self.replicas, self.stop = task, replicas, stop
         self.name, self.starts = shards.worker_id(), 0
         self.stopped_at = 0.0  # when workers were asked to stop
-        self.checked_at = self.began = time.monotonic()  # when heartbeats were checked
+        self.checked_at = time.monotonic()  # when heartbeats were checked
         self.records: list[list[Record]] = [[] for _ in task.folders]  # of all workers, by folder
 
     def work(self) -> int:
@@ -159,14 +154,9 @@ class _Supervisor:
             for replica in self.replicas:
                 if replica.slot and replica.may_wait and not replica.loaded:
                     replica.dismiss("nothing is left to do")
-        self._retry_failed_loads()
         if now - self.checked_at >= heartbeat.HEARTBEAT_S:
             self.checked_at = now
             self._kill_silent()
-        if self.hint and now - self.began > PLACED_S:
-            if not any(self.records):
-                note(self.hint)
-            self.hint = ""
 
     def _read_records(self) -> None:
         """Read the sessions of the workers."""
@@ -200,19 +190,6 @@ class _Supervisor:
         else:
             warn(f"{ending}\n  starting it again")
             self._start(replica)
-
-    def _retry_failed_loads(self) -> None:
-        """Start replicas again that failed to load although others could.
-
-        The user cannot mend that: memory of a GPU may not be free yet, or two processes may have
-        collided in a cache.
-        """
-        if any(replica.slot and replica.loaded for replica in self.replicas):
-            for replica in self.replicas:
-                if replica.failed and not replica.loaded and 0 < replica.fruitless < MOST_FRUITLESS:
-                    text = f"{replica.failed}\n  others could load: trying again"
-                    warn(f"replica {replica.number}: {text}")
-                    self._start(replica)
 
     def _kill_silent(self) -> None:
         """Kill workers whose heartbeat has stopped while their process lives."""

@@ -120,13 +120,16 @@ def prediction_powered(
     moved = float(more @ (true - lam * said))
     rest = true - lam * said - moved
     sampled = float((more**2 * rest**2 * left).sum()) * (m + 2) / m
+    padding = sampled - float((g**2 * (y - lam * f - shift) ** 2 * left[:m]).sum())
     trials = s.of_trials((moved + lam * s.f).clip(0, 1))
     sigma, level = (sampled + trials) ** 0.5, check_confidence(confidence)
-    effective = 1 / float((more**2).sum())
-    reach = float(-scipy.special.stdtrit(max(effective - 2, 1), (1 - level) / 2)) * sigma
+    freedom = max(1 / float((more**2).sum()) - 2, 1.0)  # of the effective number of labels
+    reach = float(-scipy.special.stdtrit(freedom, (1 - level) / 2)) * sigma
     middle = base + shift + left.mean() * (moved - shift)
     drawn = s.rows if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    pool = None if drawn is None else _pool(s, lam, shift, drawn, sigma, level)
+    pool = None
+    if drawn is not None:
+        pool = _pool(s, lam, shift, drawn, (middle, sigma, max(padding, 0.0), freedom), level)
     low, high = (within(middle + side * reach, UNIT) for side in (-1, 1))
     return Corrected(base + shift, sigma, low, high, lam, pool)
 
@@ -187,23 +190,25 @@ def misclassification(
     noise = s.of_trials(q.mean(axis=0)[cell]) ** 0.5
     right, wrong = (part.reshape(DRAWS, -1, 2) for part in (W * q, W * (1 - q)))
     score = (right.sum(axis=(1, 2)) + noise * rng.standard_normal(DRAWS)).clip(0, 1)
-    tiny = 1e-300  # a group without attempts
-    rates = right[..., 1] / (right.sum(axis=2) + tiny), wrong[..., 0] / (wrong.sum(axis=2) + tiny)
-    level = check_confidence(confidence)
-    return Misclassified(*(_posterior(of, level) for of in (score, *rates)))
+    sensitivity, specificity = (
+        part[..., word] / np.maximum(part.sum(axis=2), 1e-300)  # a group may be empty
+        for part, word in ((right, 1), (wrong, 0))
+    )
+    tail = (1 - check_confidence(confidence)) / 2
+
+    def posterior(draws: Floats) -> Summary:
+        low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+        return Summary(*map(result, (draws.mean(axis=0), draws.std(axis=0), low, high)))
+
+    return Misclassified(*map(posterior, (score, sensitivity, specificity)))
 
 
-def label_chances(
-    doubts: npt.ArrayLike,
-    size: int,
-    weights: npt.ArrayLike | None = None,
-    left: npt.ArrayLike | None = None,
-) -> Floats:
+def label_chances(doubts: npt.ArrayLike, size: int, left: npt.ArrayLike | None = None) -> Floats:
     """Compute with what chance to draw each of n attempts as one of ``size`` to label next, (n,).
 
     ``doubts``, (n,), are guesses of the squared error of the judge's word, 0 to 1: half of the
     labels go to attempts at random, so that no guess can hide an error, half in proportion to
-    w_i sqrt(doubt_i), which is best for :func:`prediction_powered` where the guess is right.
+    sqrt(doubt_i), which is best for :func:`prediction_powered` where the guess is right.
     ``left``, (n,), bool, are attempts that were not drawn before (all by default): their chances
     have the sum ``size``, and the others have what the same rule gives. An attempt that had the
     chance c before and has q now, was to be drawn at all with 1 - (1 - c) (1 - q). Raises
@@ -217,8 +222,7 @@ def label_chances(
     free = np.ones(doubt.size, bool) if left is None else np.asarray(left, bool)
     if check_whole(size, "size", least=1) > free.sum():
         raise ValueError(f"size is {size}: there are {free.sum()} attempts left")
-    w = np.ones(doubt.size) if weights is None else nonnegative_array(weights, "weights")
-    focus = w * np.sqrt(doubt) + 1e-12 * w
+    focus = np.sqrt(doubt) + 1e-12
     chance = _UNIFORM / doubt.size + (1 - _UNIFORM) * focus / focus.sum()
     sure = np.zeros(doubt.size, bool)
     while True:  # those above 1 are sure, and the rest share what is left
@@ -278,11 +282,16 @@ def _rate(g: Floats, f: Floats, y: Floats) -> float:
     return float(np.clip((g**2 * df * dy).sum() / (g**2 * df**2).sum(), 0, 1))
 
 
-def _pool(s: Sample, rate: float, shift: float, drawn: Ints, sigma: float, level: float) -> Summary:
+def _pool(
+    s: Sample, rate: float, shift: float, drawn: Ints, fixed: tuple[float, ...], level: float
+) -> Summary:
     """Compute the interval for the pool of clusters, from what each cluster adds to the value.
 
-    Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``.
+    Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``;
+    ``fixed``: of that interval the middle, sigma, the variance that its added errors bring, and the
+    degrees of freedom.
     """
+    middle, sigma, padding, freedom = fixed
     part = s.w * (rate * s.f + shift)
     part[s.at] += s.shares * (s.y - rate * s.f[s.at] - shift)
     size = np.bincount(drawn, s.w)
@@ -290,13 +299,9 @@ def _pool(s: Sample, rate: float, shift: float, drawn: Ints, sigma: float, level
     value = float(sums.sum())
     off = np.append(sums - size * value, [-value / clusters, (1 - value) / clusters])
     off -= off.mean()
-    spread = max((off**2).sum() * (clusters + 2) / (clusters + 1), 0.0) ** 0.5
+    spread = ((off**2).sum() * (clusters + 2) / (clusters + 1) + padding) ** 0.5
     own = (sums - size * value) @ (sums - size * value) * clusters / max(clusters - 1, 1)
-    reach = float(-scipy.special.stdtrit(clusters + 1, (1 - level) / 2)) * max(spread, sigma)
-    ends = (within(value + side * reach, UNIT) for side in (-1, 1))
+    quantile = -scipy.special.stdtrit(min(clusters + 1, freedom), (1 - level) / 2)
+    reach = float(quantile) * max(spread, sigma)
+    ends = (within(middle + side * reach, UNIT) for side in (-1, 1))
     return Summary(value, max(float(own) ** 0.5, sigma), *ends)
-
-
-def _posterior(draws: Floats, level: float) -> Summary:
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return Summary(*map(result, (draws.mean(axis=0), draws.std(axis=0), low, high)))

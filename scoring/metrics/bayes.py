@@ -16,11 +16,8 @@ import numpy as np
 
 from bayes_at_n.scoring.numerics.checks import (
     Bounds,
-    broadcast,
     check_positive,
     check_whole,
-    finite_array,
-    nonnegative_array,
 )
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
@@ -43,8 +40,6 @@ from bayes_at_n.scoring.numerics.results import (
     result,
     sample_sigma,
 )
-
-SHRINKAGE_LIMIT = 0.5
 
 
 def bayes(R: Outcomes, w: Weights = None, R0: Outcomes | None = None) -> tuple[Any, Any]:
@@ -167,34 +162,6 @@ def question_stderr(R: Outcomes, w: Weights = None, clusters: Clusters = None) -
     counts, weights = weighted_counts(R, w)
     check_trials(counts.sum(axis=-1), 1, "the standard error over questions")
     return result(sample_sigma(observed_means(counts, weights), clusters)[0])
-
-
-def shrinkage(mu: Any, sigma: Any, a: Any) -> Any:
-    """Measure how far the prior has moved the score, in units of sigma: (mu - a) / sigma.
-
-    mu and sigma are from :func:`bayes`, and a from :func:`avg` of the same outcomes: numbers, or
-    arrays of one shape, finite, and sigma not 0 where mu and a differ. Raises ValueError: others.
-    Above ``SHRINKAGE_LIMIT`` (0.5) in size, the interval of :func:`bayes_ci` may cover much less
-    than it says: report :func:`avg_ci` beside it. It follows from equation 19.
-
-    >>> R = [[1] * 78 + [0] * 2] * 30
-    >>> mu, sigma = bayes(R)
-    >>> a, _ = avg(R)
-    >>> round(a, 4), round(mu, 4), round(shrinkage(mu, sigma, a), 1)
-    (0.975, 0.9634, -3.1)
-    """
-    mu, a = finite_array(mu, "mu"), finite_array(a, "a")
-    mu, sigma, a = broadcast(mu=mu, sigma=nonnegative_array(sigma, "sigma"), a=a)
-    moved = mu != a
-    # The quotient overflows where sigma is nothing but rounding.
-    bad = moved & (sigma <= 1e-150 * np.abs(mu - a))
-    if bad.any():
-        at = tuple(np.argwhere(bad)[0])
-        raise ValueError(
-            f"no shrinkage for mu = {mu[at]}, sigma = {sigma[at]}, a = {a[at]}: "
-            "pass numbers of the same outcomes, with sigma above 0"
-        )
-    return result(np.divide(mu - a, sigma, out=np.zeros(mu.shape), where=moved))
 
 
 def down_weight(R0: Outcomes, strength: float, categories: int = 2) -> Counts:

@@ -55,11 +55,11 @@ from bayes_at_n.scoring.metrics.passk import (
     area,
     naive_pass_at_k,
     needed,
+    pass_at_k_sigma,
     spectrum,
     threshold_spectrum_at_k_ci,
     upper_half,
 )
-from bayes_at_n.scoring.metrics.passk_variance import pass_at_k_sigma
 from bayes_at_n.scoring.metrics.votes import (
     Ballots,
     best_at_k,

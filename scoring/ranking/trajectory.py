@@ -10,17 +10,34 @@ Source: MaP (Wang et al., "A Unified Framework for Reliable Evaluation of Pre-tr
 """
 
 import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.checks import check_confidence, check_models
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
-from bayes_at_n.scoring.numerics.resampling import resample as resample
-from bayes_at_n.scoring.numerics.resampling import resampled_scores as resampled_scores
+from bayes_at_n.scoring.numerics.checks import (
+    check_confidence,
+    check_models,
+    check_whole,
+    with_masks,
+)
+from bayes_at_n.scoring.numerics.inputs import (
+    Counts,
+    Floats,
+    Ints,
+    Outcomes,
+    check_trials,
+    outcome_counts,
+)
 from bayes_at_n.scoring.numerics.results import result
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks
+
+Score = Callable[[Outcomes], Any]
+"""Reduces outcomes or counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``."""
+
+# Counts that are held at once; a score needs a few arrays of that size.
+MOST_DRAWS = 2**18
 
 
 def monotone_tau(scores: npt.ArrayLike) -> Any:
@@ -108,3 +125,122 @@ def spread(values: Floats, confidence: float) -> tuple[float | None, float | Non
     tail = (1 - check_confidence(confidence)) / 2
     low, high = np.quantile(values, [tail, 1 - tail], method="inverted_cdf")
     return float(values.mean()), float(low), float(high)
+
+
+def resample(
+    R: Outcomes, trials: int | None = None, replicates: int = 2000, seed: int = 0
+) -> Iterator[Ints]:
+    """Draw the trials again with replacement, a part of the replicates at a time.
+
+    Of outcomes (..., M, N) without a missing one, whole columns are drawn: a replicate is n =
+    ``trials`` or N columns, the same for every question and on all leading axes. For the field's
+    protocol gives trial i of every question, by every checkpoint, the same seed, and outcomes of
+    one trial index then go together (``docs/checkpoints.md``). The columns depend on the seed, N, n
+    and the replicate's place alone, so that two stacks with the same of these are drawn jointly.
+    Of :class:`scoring.Counts`, or where a trial is missing, every question is drawn by itself:
+    of question a with c_a of N_a correct, Binomial(n or N_a, c_a / N_a).
+
+    R is what :func:`scoring.pass_at_k` takes, with a trial of each question, and ``trials`` those
+    of every question in a replicate, ``None`` for as many as it has. Raises ValueError: at once,
+    outcomes or numbers that cannot be. Counts are int64, shape (part, ..., M, 2); the parts add up
+    to ``replicates``. Source: Efron, "Bootstrap methods: another look at the jackknife", Ann.
+    Statist. 7 (1979).
+
+    >>> for part in resample([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]], replicates=2):
+    ...     part.tolist()
+    [[[1, 3], [3, 1], [0, 4]], [[2, 2], [2, 2], [0, 4]]]
+    """
+    observed = tried_counts(R, "the bootstrap")
+    if trials is not None:
+        check_whole(trials, "trials", least=1)
+    check_whole(replicates, "replicates", least=1)
+    rng = np.random.default_rng(check_whole(seed, "seed", least=0))
+    step = max(1, MOST_DRAWS // observed[..., 0].size)
+    sizes = (min(step, replicates - start) for start in range(0, replicates, step))
+    had = observed.sum(axis=-1)
+    n, p = had if trials is None else np.full_like(had, trials), observed[..., 1] / had
+    data = None if isinstance(R, Counts) else with_masks(R)
+    if data is not None and not np.any(data.mask):
+        most = int(n.flat[0])
+        # 4 bytes hold whole numbers up to 2^24.
+        kind = np.float32 if most <= 2**24 else np.float64
+        solved = np.asarray(data.data, dtype=kind).reshape(*had.shape, -1)
+        return (_drawn_columns(rng, most, solved, size) for size in sizes)
+    return (_drawn(rng, n, p, size) for size in sizes)
+
+
+def resampled_scores(
+    R: Outcomes,
+    scores: Mapping[str, Score],
+    trials: int | None = None,
+    replicates: int = 2000,
+    seed: int = 0,
+) -> dict[str, Floats]:
+    """Score the checkpoints in every replicate of :func:`resample`, the same for all scores.
+
+    Replicates are paired: ``monotone_tau(drawn["a"]) - monotone_tau(drawn["b"])`` are draws of
+    the difference of two scores' taus. They hold the noise of the trials twice, once from the
+    trials at hand, so that their mean tau is mostly below tau itself; with ``trials`` below N it is
+    about what tau fewer trials would have shown. Beware of Pass@k with k near N: ties are
+    discordant, so that its tau is far below that of the true scores; replicates tie less.
+
+    R, as for :func:`scoring.pass_at_k`, is of the n checkpoints of one training in their order, n
+    at least 2: shape (n, M, N), or counts, with at least one trial of each question. ``scores``, by
+    label, reduce counts (..., M, 2) to scores (...), as ``lambda R: pass_at_k(R, 16)``. All else,
+    and what raises a ValueError, is as in :func:`resample`. Shapes: (replicates, n).
+
+    >>> from bayes_at_n.scoring import pass_at_k
+    >>> drawn = resampled_scores([[[0, 1]], [[1, 1]]], {"Pass@2": lambda R: pass_at_k(R, 2)})
+    >>> drawn["Pass@2"].shape, drawn["Pass@2"].mean(axis=0).round(2).tolist()
+    ((2000, 2), [0.74, 1.0])
+    """
+    track_counts(R)
+    drawn: dict[str, list[Floats]] = {label: [] for label in scores}
+    for part in resample(R, trials, replicates, seed):
+        for label, score in scores.items():
+            drawn[label].append(scored(score, part, label))
+    return {label: np.concatenate(parts) for label, parts in drawn.items()}
+
+
+def _drawn_columns(rng: np.random.Generator, n: int, solved: Any, size: int) -> Ints:
+    """Counts (size, ..., M, 2) of n columns each, from whether a trial was correct (..., M, N)."""
+    columns = solved.shape[-1]
+    weights = rng.multinomial(n, np.full(columns, 1 / columns), size).astype(solved.dtype)
+    counts: Ints = np.empty((size, *solved.shape[:-1], 2), dtype=np.int64)
+    counts[..., 1] = (weights @ solved.reshape(-1, columns).T).reshape(counts.shape[:-1])
+    counts[..., 0] = n - counts[..., 1]
+    return counts
+
+
+def _drawn(rng: np.random.Generator, n: Ints, p: Floats, size: int) -> Ints:
+    right = rng.binomial(n, p, (size, *p.shape))
+    return np.stack([n - right, right], axis=-1)
+
+
+def tried_counts(R: Outcomes, what: str) -> Ints:
+    """Count wrong and right (..., M, 2), with at least one trial of every question."""
+    counts: Ints = outcome_counts(R, 2, remedy=f"{what} takes outcomes 1 (correct) and 0 (not)")
+    check_trials(counts.sum(axis=-1), 1, what)
+    return counts
+
+
+def track_counts(R: Outcomes) -> Ints:
+    """Count wrong and right (n, M, 2) of the checkpoints of one training."""
+    counts = tried_counts(R, "a trajectory")
+    if counts.ndim != 3 or len(counts) < 2:
+        raise ValueError(
+            f"R has counts of shape {counts.shape}: "
+            "pass one training, (checkpoints, questions, trials), of at least 2 checkpoints"
+        )
+    return counts
+
+
+def scored(score: Score, counts: Ints, label: str) -> Floats:
+    """Score counts (..., M, 2): (...)."""
+    scores = score(Counts(counts))
+    if np.shape(scores) != counts.shape[:-2]:
+        raise ValueError(
+            f"{label} is of shape {np.shape(scores)} for counts of shape {counts.shape}: "
+            "pass a function that returns one score a matrix, as lambda R: avg(R)[0]"
+        )
+    return np.asarray(scores, dtype=np.float64)

@@ -18,7 +18,7 @@ expect. docs/adaptive.md has the guarantee and its proof.
 from bayes_at_n.scoring.sequential.bank import BankSequence as BankSequence
 from bayes_at_n.scoring.sequential.bank import question_factors as question_factors
 from bayes_at_n.scoring.sequential.decisions import Target as Target
-from bayes_at_n.scoring.sequential.gate import claimed as claimed
+from bayes_at_n.scoring.sequential.decisions import claimed as claimed
 from bayes_at_n.scoring.sequential.planning import Simulated as Simulated
 from bayes_at_n.scoring.sequential.planning import simulate as simulate
 from bayes_at_n.scoring.sequential.race import Look as Look

@@ -2,15 +2,23 @@
 
 import itertools
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, run_of
+from helpers import Capsys, add_attempts, run_of
 
+from bayes_at_n.pipeline.adaptive import live, schedule
+from bayes_at_n.pipeline.adaptive.race import Course, upcoming
 from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.sequential import Race, Target, claimed
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -42,6 +50,15 @@ def root(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+@pytest.fixture
+def copied(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, to sample more."""
+    for dataset, name in itertools.product("xy", ("base", "same")):
+        run = Path("runs", dataset, name)
+        shutil.copytree(made / run, tmp_path / run)
+    monkeypatch.chdir(tmp_path)
+
+
 def policy(text: str) -> str:
     Path("policy.yaml").write_text(text)
     return "gate=policy.yaml"
@@ -69,7 +86,7 @@ def test_go(root: Path, capsys: Capsys) -> None:
         )
         assert row["difference"] == pytest.approx(100 * (better - base))
         assert row["low"] < row["difference"] < row["high"] and row["trials"] == 16
-    written = json.loads(Path("runs/_gate/gate.json").read_text())
+    written = json.loads(Path("runs/_gate-base+better/gate.json").read_text())
     assert written["verdict"] == "GO" and written["policy"]["datasets"]["x"]["no_worse"] == 2
     status = main.main(["compare", "model=base,better", "gate=policy.yaml"])
     shown = capsys.readouterr().out
@@ -92,7 +109,7 @@ def test_inconclusive(root: Path, capsys: Capsys) -> None:
     status, found, _ = gated(capsys, "model=base,same", policy(BOTH))
     assert (status, found["verdict"]) == (4, "INCONCLUSIVE")
     assert found["sentence"].startswith(
-        "INCONCLUSIVE: the requirements on x and y are undecided, on these questions"
+        "INCONCLUSIVE: the requirements on x and y are undecided, on these questions; settle=true"
     )
     # A claim is made for all datasets together: one that is far ahead does not wait for others.
     run_of(
@@ -128,6 +145,8 @@ def test_what_no_gate_can_decide(root: Path, capsys: Capsys) -> None:
     for settings, message in (
         (["model=base,same,worse", "gate=policy.yaml"], "name two, model=BASE,NEW"),
         (["model=base,same", "gate=none.yaml"], "none.yaml"),
+        (["model=base,same", "settle=true"], "settle=true: needs gate=FILE"),
+        (["model=base,same", "gate=policy.yaml", "budget.tokens=5"], "budget: needs settle=true"),
         (["dataset=x", "model=base,same", "gate=policy.yaml"], "it has no selected runs"),
     ):
         status, _, said = gated(capsys, *settings)
@@ -147,6 +166,71 @@ def test_trials_that_share_luck_or_seeds_are_bet_on_whole(root: Path, capsys: Ca
     [row] = found["datasets"]
     assert status == 4 and row["p"] < 0.01 and row["seeds"] == "shared"
     assert "by whole trials" in row["sentence"]
+
+
+def next_look(seen: Course) -> Any:
+    """Nothing is sampled ahead."""
+    trials, chosen = upcoming(seen.states, seen.goal)
+    return np.where(chosen, trials, 0)
+
+
+@pytest.fixture
+def sampled(copied: None, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What the workers of a gate sample, at once: folders, and up to how many trials."""
+    found: list[tuple[str, int]] = []
+
+    def begin(_: object, order: Order) -> None:
+        verb, folder, *settings = order.command
+        given = dict(setting.split("=", 1) for setting in settings)
+        assert (verb, given["stages"]) == ("run", "[prepare,generate]")
+        trials, _ = json.loads(Path(given["race"].strip("'")).read_text())[folder]
+        found.append((folder, trials))
+        config = Path(folder, "config.yaml")
+        text = re.sub(r"\n  trials: [0-9]+", f"\n  trials: {trials}", config.read_text())
+        config.write_text(text)
+        dataset, name = Path(folder).parts[-2:]
+        add_attempts(Run(load_folder(Path(folder), [])), marks(dataset, name, trials))
+
+    monkeypatch.setattr(Residents, "begin", begin)
+    monkeypatch.setattr(Residents, "ended", lambda *_: 0)
+    monkeypatch.setattr(live, "WAIT_S", 0.001)
+    monkeypatch.setattr(schedule, "wanted", lambda seen, _: next_look(seen))
+    return found
+
+
+def test_settle_samples_until_it_is_decided(capsys: Capsys, sampled: list[tuple[str, int]]) -> None:
+    text = f"trials: {MOST}\ndatasets:\n  x: {{no_worse: 12}}\n  y: {{no_worse: 12}}\n"
+    before = gated(capsys, "model=base,same", policy(text))
+    assert before[0] == 4
+    status, found, _ = gated(capsys, "model=base,same", "gate=policy.yaml", "settle=true")
+    assert (status, found["verdict"]) == (0, "GO")
+    trials = [row["trials"] for row in found["datasets"]]
+    assert all(16 <= one < MOST for one in trials) and max(trials) > 16
+    assert {folder for folder, _ in sampled} <= {f"runs/{d}/{m}" for d in "xy" for m in CHANCES}
+    for folder, reached in dict(sampled).items():
+        stopped = runfolder.read_json(Path(folder, "manifest.json"))["stopped"]
+        assert stopped["trials"] == reached == trials["xy".index(Path(folder).parts[1])]
+    # What is decided stays so, and nothing more is sampled.
+    count = len(sampled)
+    again = gated(capsys, "model=base,same", "gate=policy.yaml", "settle=true")
+    assert again[0] == 0 and again[1]["datasets"] == found["datasets"] and len(sampled) == count
+
+
+def test_settle_ends_with_the_budget(capsys: Capsys, sampled: list[tuple[str, int]]) -> None:
+    settings = ["model=base,same", policy(BOTH), "settle=true", "budget.tokens=2000"]
+    status, found, _ = gated(capsys, *settings)
+    assert status == 4 and not sampled and "the budget is spent" in found["sentence"]
+
+
+@pytest.mark.soak
+def test_settle_ends_at_the_most_trials(capsys: Capsys, sampled: list[tuple[str, int]]) -> None:
+    status, found, _ = gated(
+        capsys, "model=base,same", policy(f"trials: 24\n{BOTH}"), "settle=true"
+    )
+    assert status == 4 and "all 24 trials are used" in found["sentence"]
+    both = itertools.product("xy", ("base", "same"))
+    assert {folder for folder, _ in sampled} == {f"runs/{d}/{name}" for d, name in both}
+    assert [row["trials"] for row in found["datasets"]] == [24, 24]
 
 
 def test_the_evidence_beyond_a_difference_is_fair() -> None:

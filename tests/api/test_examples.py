@@ -26,11 +26,3 @@ def test_an_example_runs(
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / script), run_name="__main__")
     assert printed in capsys.readouterr().out
-
-
-def test_every_example_is_run() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {
-        "compare_matrices.py",
-        "function_as_model.py",
-        "own_metric.py",
-    }

@@ -244,20 +244,6 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert lines and {f"differs: {line}" for line in lines} <= {*notes}
 
 
-def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
-    run_of(root, "good", {"d": "00", "e": "01"}, dataset="pooled")
-    run_of(root, "near", {"d": "11", "e": "11"}, dataset="pooled")
-    found = compared(root, "dataset=sums,pooled")
-    assert len(found["datasets"][1]["question_ids"]) == 2
-    for place, questions in {"pooled": 2, "_pooled": 5}.items():
-        told = json.loads((root / "out" / place / "leaderboard.json").read_text())
-        assert f"{questions} questions" in told["title"]
-    good, near = ({row["model"]: row for row in found["scores"]}[name] for name in ("good", "near"))
-    ranked = {row["model"]: row["rank"] for row in found["pooled"]["models"]}
-    assert (near["pooled_rank"], ranked["near"]) == (1, 1)
-    assert (good["sums_rank"], good["pooled_rank"], ranked["good"]) == (1, 2, 2)
-
-
 def files_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
@@ -365,10 +351,10 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
 
 def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
     compare(analysis.load([f"runs={root}"]))
-    assert (root / "sums" / "_compare" / "compare.json").is_file()
+    assert (root / "sums" / "_compare-all" / "compare.json").is_file()
     run_of(root, "good", {"d": "10"}, dataset="more")
     compare(analysis.load([f"runs={root}"]))  # _compare is no run
-    assert (root / "_compare" / "scores.json").is_file()
+    assert (root / "_compare-all" / "scores.json").is_file()
     (root / "file").write_text("")
     with pytest.raises(UserError, match="out="):
         compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
@@ -456,7 +442,6 @@ def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Caps
         known = scoring.Counts(counts[i]), rubric.weights
         assert by[name]["concision-high-conf"] == pytest.approx(scoring.score_ci(*known).value)
         assert by[name]["concision-high-conf_prior_kind"] == scoring.score_prior(*known)
-    assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
     assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
         "\\_", "_"
     )
@@ -499,13 +484,6 @@ def test_a_signal_that_one_run_lacks_is_used_for_none(root: Path, capsys: Capsys
     assert "concision-high-conf" in said
     with pytest.raises(UserError, match="concision-high-conf"):
         cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
-
-
-def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(root: Path, capsys: Capsys) -> None:
-    (root / "sums" / "good" / "categories").mkdir()
-    found = compared(root)["datasets"][0]
-    assert "rubrics" not in found and len(found["models"]) == 3
-    assert "rubrics left out" in capsys.readouterr().err
 
 
 HOSTILE = "a_b & 50% #1 {x} $y$ ~^\\ |z| <s> \x1b[31mred\nline"
@@ -608,28 +586,6 @@ def test_a_narrow_terminal_leaves_out_minor_columns_and_breaks_no_name(root: Pat
         assert ("±" in text) == shown
 
 
-def test_tables_without_rows_have_every_form() -> None:
-    empty = tabular.Table("none", hostile().columns, [])
-    assert tabular.to_csv(empty) == "name,low,high,all\n"
-    assert r"\bottomrule" in tabular.to_latex(empty)
-    assert "| name" in tabular.to_markdown(empty)
-    Console(file=io.StringIO()).print(tabular.to_rich(empty))
-
-
-def test_a_selection_has_a_folder_and_the_newest_a_link(tmp_path: Path, capsys: Capsys) -> None:
-    root = tmp_path / "runs"
-    for name in ("a", "b"):
-        run_of(root, name, {"a": "10"})
-    own = root / "sums" / "_compare"
-    compare(analysis.load([f"runs={root}"]))
-    assert own.is_symlink() and own.resolve().name == "_compare-all"
-    before = (own / "compare.json").read_bytes()
-    compare(analysis.load([f"runs={root}", "dataset=sums", "model=b"]))
-    assert own.resolve().name == "_compare-b" and (own / "compare.json").read_bytes() != before
-    assert (root / "sums" / "_compare-all" / "compare.json").read_bytes() == before
-    capsys.readouterr()
-
-
 def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     runs = [tmp_path / "sums" / name for name in ("a", "b")]
     other = tmp_path / "more" / "b"
@@ -637,25 +593,17 @@ def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
     for path in (*runs, other, ours):
         path.mkdir(parents=True)
 
-    def called(verb: str, paths: list[Path], *settings: str) -> tuple[str, list[Path]]:
+    def called(verb: str, paths: list[Path], *settings: str) -> str:
         cfg = analysis.load([f"runs={tmp_path}", *settings])
-        folder, links = files.folder_of(cfg, verb, paths)
-        return str(folder.relative_to(tmp_path)), links
+        return str(files.folder_of(cfg, verb, paths).relative_to(tmp_path))
 
-    sums, link = [runs[0]], tmp_path / "sums" / "_report"
-    assert called("report", sums) == ("sums/_report-all", [link, tmp_path / "_report"])
-    assert called("report", sums, "model=b,a")[0] == "sums/_report-a+b"
-    assert called("report", sums, *map(str, runs))[0] == "sums/_report-a+b"
-    assert called("report", sums, *map(str, [ours, *runs, runs[0]]))[0] == "sums/_report-a+b"
-    assert called("report", sums, str(runs[0]), "dataset=sums")[0] == "sums/_report-a+sums"
-    assert called("compare", [*runs], "dataset=x,y")[0] == "_compare-x+y"
-    elsewhere, links = called("compare", sums, str(runs[0]), str(other))
-    assert elsewhere.startswith("sums/_compare-a+b-") and links == [link.with_name("_compare")]
-    many = [called("compare", sums, f"model=[{'x' * 50},{'y' * 50},{z}]")[0] for z in "ab"]
+    sums = [runs[0]]
+    assert called("report", sums) == "sums/_report-all"
+    assert called("report", sums, "model=b,a") == "sums/_report-a+b"
+    assert called("report", sums, *map(str, [ours, *runs, runs[0]])) == "sums/_report-a+b"
+    assert called("report", sums, str(runs[0]), "dataset=sums") == "sums/_report-a+sums"
+    assert called("compare", [*runs], "dataset=x,y") == "_compare-x+y"
+    assert called("compare", sums, str(runs[0]), str(other)).startswith("sums/_compare-a+b-")
+    many = [called("compare", sums, f"model=[{'x' * 50},{'y' * 50},{z}]") for z in "ab"]
     assert many[0] != many[1] and max(map(len, many)) < 120
-    assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == ("o", [])
-    (tmp_path / "sums" / "_report-a").mkdir()
-    files.publish(tmp_path / "sums" / "_report-a", [link, tmp_path / "_report"])
-    assert link.resolve() == (tmp_path / "_report").resolve() == tmp_path / "sums" / "_report-a"
-    # A link is no folder to write into: what it leads to is another selection's.
-    assert called("report", sums, f"out={link}", "model=b") == ("sums/_report-b", [link])
+    assert called("report", sums, f"out={tmp_path / 'o'}", "model=a") == "o"

@@ -19,9 +19,8 @@ from bayes_at_n.pipeline.compare import pair
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store import parquet, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring import inflation
 from bayes_at_n.scoring.ranking.equivalence import equivalence, kl_terms
 from benchmarks.servers import Server
 
@@ -153,7 +152,7 @@ def test_where_tokens_part(folders: list[str]) -> None:
     assert {i: p for i, p in enumerate(positions.tolist()) if p >= 0} == {0: 2, 1: 4, 17: 0}
     share, first = compared(*folders, "replay=0")["tokens"]
     assert share["mean"] == pytest.approx(3 / 24) and share["low"] < 3 / 24 < share["high"]
-    assert (first["number"], first["mean"], first["q50"]) == (3, 2, 2)
+    assert (first["number"], first["mean"]) == (3, 2)
 
 
 def test_what_is_not_recorded_is_left_out(folders: list[str]) -> None:
@@ -320,18 +319,3 @@ def test_real_pairs(forker: Forker, tmp_path: Path) -> None:
     for name in ("twice", "float32", "int8"):
         assert found[name]["verdict"] == "equivalent", found[name]["words"]
     assert found["hot"]["accuracy"]["difference"] > 0
-
-
-@pytest.mark.soak
-def test_two_hundred_real_null_pairs(forker: Forker, tmp_path: Path) -> None:
-    """One run cut into four hundred. Questions of a trial share its seed, and so their luck."""
-    trials = 4
-    line = ["stages=[prepare,generate,grade]", f"sampling.trials={400 * trials}"]
-    line += ["sampling.seeds=shared"]
-    Command(tmp_path / "run", forker, *line, "sampling.logprobs=false").finish()
-    run = Run(load_folder(tmp_path / "run", []))
-    correct = outcomes.read(run).codes == outcomes.CORRECT
-    parts = correct.reshape(30, 200, 2, trials).transpose(2, 1, 0, 3)
-    found = equivalence(*parts)
-    assert (found.conclusion == "different").sum() <= 10
-    assert inflation(correct).low > 1.5

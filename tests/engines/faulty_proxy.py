@@ -13,10 +13,8 @@ import random
 import socket
 import struct
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from typing import Any
 
 import aiohttp
@@ -239,15 +237,6 @@ async def _quoting(exchange: Exchange) -> web.StreamResponse:
     return web.json_response({"error": {"message": f"Incorrect API key: {key}"}}, status=401)
 
 
-def _ask(edit: Callable[[Body], Any]) -> Fault:
-    """The answer to another question than the one that was asked."""
-
-    async def fault(exchange: Exchange) -> web.StreamResponse:
-        return _response(await exchange.forward(edit))
-
-    return fault
-
-
 def _answer(edit: Callable[[Body], Any]) -> Fault:
     """Another answer than the server's."""
 
@@ -409,17 +398,12 @@ def _without(*names: str) -> Callable[[Body], None]:
     return drop
 
 
-def _soon() -> str:
-    return formatdate(time.time() + RETRY_S, usegmt=True)
-
-
 # These end an attempt, or the run.
 ERRORS: dict[str, Fault] = {str(n): _status(n) for n in (400, 401, 403, 404, 413, 422)}
 # After these an attempt is asked for again.
 PASSING: dict[str, Fault] = {
     **{str(n): _status(n) for n in (408, 429, 500, 501, 502, 503, 504, 529)},
     "429 with seconds": _status(429, lambda: str(RETRY_S)),
-    "429 with a date": _status(429, _soon),
     "reset before": _reset_before,
     "reset after": _reset_after,
     "refused": _refused,
@@ -452,8 +436,6 @@ FAULTS: dict[str, Fault] = {
     "strange token": _answer(_choices(lambda choice: choice["token_ids"].__setitem__(0, 1 << 20))),
     "another": _another,
     # Servers that lack something, or add something.
-    "no seed": _ask(_without("seed")),
-    "top_k 20": _ask(lambda body: body.update(top_k=20)),
     "no token ids": _answer(_choices(_without("token_ids", "prompt_token_ids"))),
     "no log-probs": _answer(_choices(lambda choice: choice.update(logprobs=None))),
 }

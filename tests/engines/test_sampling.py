@@ -27,6 +27,8 @@ NAMES += " seed thinking_token_budget repetition_detection"
 PARAMS = """
 import dataclasses, json
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.store.runfolder import CHANGES, RESOURCES
+from vllm.engine.arg_utils import EngineArgs
 from bayes_at_n.pipeline.engines.vllm import _sampling_params
 found = []
 for settings in (SETTINGS, []):
@@ -36,7 +38,8 @@ for settings in (SETTINGS, []):
     if values["repetition_detection"]:
         values["repetition_detection"] = dataclasses.asdict(values["repetition_detection"])
     found.append(values)
-json.dump(found, open(FILE, "w"))
+names = {field.name for field in dataclasses.fields(EngineArgs)}
+json.dump([*found, [*names - CHANGES - RESOURCES], [*CHANGES & RESOURCES]], open(FILE, "w"))
 """
 
 
@@ -53,7 +56,7 @@ def python(forker: Forker, code: str, folder: Path, **values: object) -> Path:
 
 def test_what_is_printed_arrives_in_vllms_parameters(forker: Forker, tmp_path: Path) -> None:
     file = python(forker, PARAMS, tmp_path, SETTINGS=PROTOCOL, NAMES=NAMES.split())
-    found, plain = json.loads(file.read_text())
+    found, plain, missing, both = json.loads(file.read_text())
     shown = card.protocol(settings(*PROTOCOL))
     assert shown.pop("model.reasoning_parser") == "auto" and len(shown) == 12
     for key, value in shown.items():
@@ -63,6 +66,7 @@ def test_what_is_printed_arrives_in_vllms_parameters(forker: Forker, tmp_path: P
     off = ("min_p", "presence_penalty", "frequency_penalty", "top_k", "stop")
     assert [plain[name] for name in off] == [0, 0, 0, 0, []] and plain["repetition_penalty"] == 1
     assert plain["repetition_detection"] is plain["thinking_token_budget"] is None
+    assert missing == both == []  # of the table of engine arguments
 
 
 PENALIZED = """

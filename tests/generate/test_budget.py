@@ -7,7 +7,6 @@ a function as their engine, and one test the real vLLM.
 import heapq
 import itertools
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session as record
 from bayes_at_n.pipeline.workers import spent
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 from bayes_at_n.pipeline.workers.session import Session
 from bayes_at_n.pipeline.workers.spent import Spent
 
@@ -94,23 +92,6 @@ def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
     found = stored(folder)
     assert found.items() >= before.items() and found.items() >= reference[1].items()
     assert len(found) == 150 and {key[1] for key in found} == set(range(TRIALS))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("replicas", [False, True])
-def test_two_workers_share_one_budget(
-    forker: Forker, prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path, replicas: bool
-) -> None:
-    folder = shutil.copytree(prepared, tmp_path / "run")
-    shutil.copy(reference[0] / "questions.parquet", folder)
-    both = [*FORKED, "sampling.trials=40", "budget.tokens=10000", "stages=[generate]"]
-    if replicas:
-        said = [Command(folder, None, *both, "engine.replicas=2").finish()]
-    else:
-        said = [command.finish() for command in [Command(folder, forker, *both) for _ in range(2)]]
-    cap = load_folder(folder, []).sampling.max_tokens
-    assert 10000 <= tokens(folder) < 10000 + 2 * IN_FLIGHT * cap
-    assert any("the budget is spent" in text for text in said)
 
 
 # --- the rule, simulated
@@ -285,32 +266,6 @@ def test_limits_in_time_begin_nothing_that_would_end_after_them(
     assert "the budget is spent: kept 36 attempts of 200" in capsys.readouterr().err
 
 
-def test_gpus_of_others_count(tmp_path: Path, clock: Clock) -> None:
-    run = make_run(tmp_path / "run", {"a": "." * 40})
-    run.cfg.budget.gpu_hours = 100 / 3600
-    other, session = (Session(run.path, run.cfg, name) for name in ("another", "me"))
-    other.record |= {"gpus": 4, "state": "sampling"}
-    other.save()
-    session.record["longest_s"] = 10.0
-    one = Allowance(run, session)
-    clock.now += 20
-    assert one.may_begin(1) == 1
-    with Heartbeat(run.path, "another"):
-        clock.now += 40  # 40 device-seconds are left, for five devices
-        assert one.may_begin(1) == 0 and one.over()
-    clock.now += 6
-    assert one.may_begin(1) == 1  # alone again
-
-
-def test_steps_of_a_clock_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, true = make_run(tmp_path / "run", {"a": "."}), time.time
-    session = Session(run.path, run.cfg, "w")
-    session.loaded(1, {})
-    monkeypatch.setattr(time, "time", lambda: true() + 86_400)
-    said = session.now()
-    assert said["wall_s"] < 3600 and said["lived_s"] < 3600
-
-
 def test_spent_is_what_workers_report_and_what_others_left(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", MARKS, "budget.tokens=1000")
     assert spent.spent([run]) == Spent(18, 30, 0.0, 6)
@@ -358,25 +313,3 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
         compose.load(["budget.until=2020-01-01"])
     run = Run(load_folder(run.path, []))
     assert "2 are pending" in Allowance(run).message()
-
-
-def test_status_and_a_dry_run_say_what_is_spent_and_fits(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", MARKS)
-    run.cfg.budget.tokens, run.cfg.budget.until = 35.0, "2100-01-01"
-    runfolder.save_config(run)
-    assert main.main(["status", str(run.path)]) == 0
-    assert "budget: 30 of 35 tokens, until 2100-01-01" in capsys.readouterr().out
-    assert main.main(["status", str(tmp_path)]) == 0
-    assert "run: budget: 30 of 35 tokens" in capsys.readouterr().out
-    assert main.main(["status", str(run.path), "--json"]) == 0
-    shown: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert shown["budget"]["tokens"] == {"limit": 35.0, "spent": 30}
-
-
-def test_jobs_find_the_budget_in_the_folder(forker: Forker, tmp_path: Path) -> None:
-    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 7\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    folder = tmp_path / "run"
-    Command(folder, forker, "budget.tokens=960", verb="submit", environment=path).finish()
-    assert load_folder(folder, []).budget.tokens == 960

@@ -42,13 +42,6 @@ def start(
     return Command(folder, forker, *SETTINGS, f"sampling.trials={trials}", *more, hold=hold)
 
 
-def test_the_reference_is_complete(reference: tuple[Path, Attempts]) -> None:
-    folder, found = reference
-    questions = pq.read_table(folder / "questions.parquet")["question_id"].to_pylist()
-    assert set(found) == {(qid, trial) for qid in questions for trial in range(TRIALS)}
-    assert_whole(folder, found)
-
-
 # Of all kills, so many are of the command as a person types it.
 def log_probs_of_all_prompts(folder: Path) -> bool:
     """Whether they are there: they come last."""

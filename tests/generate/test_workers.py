@@ -163,21 +163,6 @@ def test_two_submissions_at_once(
     assert summary["attempts"] == len(reference[1])
 
 
-@pytest.mark.soak
-def test_a_whole_run_in_two_processes_ends_with_one_score(
-    forker: Forker, reference: tuple[Path, Attempts], prepared: Path, folder: Path
-) -> None:
-    stages = "stages=[prepare,generate,grade,score]"
-    shutil.copy(prepared / "questions.parquet", folder)  # one of the two adds the log-probs
-    two = [Command(folder, forker, *SETTINGS, stages) for _ in range(2)]
-    texts = [command.finish() for command in two]
-    assert_whole(folder, reference[1])
-    questions = [pq.read_table(f / "questions.parquet") for f in (folder, reference[0])]
-    assert str(questions[0].to_pylist()) == str(questions[1].to_pylist())  # of a NaN, too
-    assert (folder / "scores.json").exists()
-    assert any("avg@" in text for text in texts)
-
-
 @pytest.mark.soak  # `test_together.py` kills one, `test_claims.py` has the other take over
 def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
@@ -209,21 +194,6 @@ def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
     one.finish()
     assert_whole(folder, reference[1], twice=True)
     assert rows(folder) <= len(reference[1]) + IN_FLIGHT  # what one step ends
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seconds", [3600, -3600])
-def test_nodes_whose_clocks_differ(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path, seconds: int
-) -> None:
-    one = start(folder, forker, before=ELSEWHERE.format(seconds=seconds, host="n1"), hold=0)
-    other = start(folder, forker, before=ELSEWHERE.format(seconds=0, host="n2"), hold=0)
-    both_sampling([one, other])
-    one.kill()
-    other.release()
-    other.finish()
-    assert {session["hardware"]["host"] for session in sessions(folder)} == {"n1", "n2"}
-    assert_whole(folder, reference[1])
 
 
 def test_nodes_whose_clocks_differ_do_not_think_each_other_dead(
@@ -293,18 +263,6 @@ def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(
     assert_whole(folder, reference[1])
 
 
-def test_what_one_engine_does_not_finish_another_does(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path
-) -> None:
-    two = [start(folder, forker, before=before, hold=0) for before in (UNFINISHED, "")]
-    both_sampling(two)
-    for command in two:
-        command.release()
-    two[1].finish()
-    assert two[0].wait() in (0, 1)  # 1 if it had given up before the other was there
-    assert_whole(folder, reference[1])
-
-
 def test_a_text_that_goes_round_in_circles_is_finished_and_cut_off(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path
 ) -> None:
@@ -359,20 +317,6 @@ def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
     assert session["slurm"] == slurm
     start(folder, forker).finish()
     assert_whole(folder, reference[1])
-
-
-@pytest.mark.parametrize("how", ["moved", pytest.param("copied", marks=pytest.mark.soak)])
-def test_a_folder_that_moved_while_idle(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path, how: str
-) -> None:
-    command = start(folder, forker, hold=20)
-    assert command.held()
-    command.kill()  # its claims stay behind
-    before, there = stored(folder), folder.parent / "elsewhere" / "run"
-    (shutil.move if how == "moved" else shutil.copytree)(folder, there)
-    start(there, forker).finish()
-    assert stored(there).items() >= before.items()
-    assert_whole(there, reference[1])
 
 
 @pytest.fixture

@@ -166,14 +166,9 @@ def boxes(figure: Figure) -> list[tuple[Text, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("models", "questions"), [pytest.param(2, 3, marks=pytest.mark.soak), (20, 120)]
-)
 @pytest.mark.parametrize("name", FIGURES)
-def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(
-    name: str, models: int, questions: int
-) -> None:
-    figure = FIGURES[name](models, questions)
+def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(name: str) -> None:
+    figure = FIGURES[name](20, 120)
     assert len(boxes(figure)) > 5
     for axes in figure.axes:
         bar = axes.get_label() == "<colorbar>"

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
 from bayes_at_n.pipeline.paper import printed
@@ -89,35 +88,6 @@ def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
     found = estimate.sampling_cost(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
     assert (found.tokens, found.most, found.seconds) == (50_000, 50_000, 25.0)
     assert "measured" in found.how and "mean" in found.basis
-
-
-def test_which_gpus_a_cluster_has() -> None:
-    cluster = ClusterConfig(partition="gpu", gpus=8, workers=2, name="h200-8")
-    hardware = estimate.cluster_hardware(cluster)
-    assert (hardware.gpus, hardware.memory, hardware.bandwidth) == (16, 141 * 10**9, 4.8e12)
-    named = ClusterConfig(options=["--gres=gpu:l40s:1"])
-    assert estimate.cluster_hardware(named).bandwidth == 0.86e12
-    assert "assumed: H100" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
-    cores = ClusterConfig(gpus=0, cpus=4)
-    assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
-
-
-def test_a_verifier_reads_what_its_context_holds(tmp_path: Path) -> None:
-    cfg = config(model(tmp_path / "m"))
-    assert estimate.judging_cost(cfg, 100, 9000, H200) is None
-    cfg.verifier.id, cfg.verifier.context = str(tmp_path / "m"), 8192
-    need = estimate.judging_cost(cfg, 100, 9000, H200)
-    assert need is not None and need.tokens == 100 * 8192 and need.seconds is not None
-    operations = WEIGHTS + 2 * 8192 * LAYERS * 2560  # of a token: products, and half of the prompt
-    assert need.seconds == pytest.approx(100 * 8192 * operations / 989e12 / 0.6 + 88.044936, 1e-4)
-    cfg.verifier.id = "nobody/judge-3B"
-    by_name = estimate.judging_cost(cfg, 100, 900, H200)
-    assert by_name is not None and by_name.seconds
-    cfg.verifier.id = "nobody/judge"
-    unknown = estimate.judging_cost(cfg, 100, 900, H200)
-    assert unknown is not None and unknown.seconds is None
-    cfg.stages = ["generate"]
-    assert estimate.judging_cost(cfg, 100, 9000, H200) is None
 
 
 def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:

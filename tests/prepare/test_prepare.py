@@ -1,11 +1,9 @@
 """prepare: what a run folder holds, and what may never be mixed into it."""
 
-import hashlib
 import json
 from pathlib import Path
 from shutil import copytree
 
-import pyarrow.parquet as pq
 import pytest
 from helpers import CHATML, Capsys, Setup, arithmetic, make_model, write_questions
 from tiny_models import lora
@@ -61,18 +59,6 @@ def test_again_changes_nothing_and_needs_no_tokenizer(
     assert before == {p.name: p.read_bytes() for p in setup.folder.iterdir()}
 
 
-def test_clusters_are_added_to_a_folder_that_is_there(setup: Setup) -> None:
-    stage.prepare(setup.run())
-    made = json.loads((setup.folder / "manifest.json").read_text())["identity"]
-    rows = [row | {"passage": f"p{i // 2}"} for i, row in enumerate(arithmetic(4))]
-    write_questions(setup.questions, rows)
-    run = setup.run("dataset.fields.cluster=passage")
-    stage.prepare(run)
-    assert [row["cluster"] for row in Run(run.cfg).questions] == ["p0", "p0", "p1", "p1"]
-    assert json.loads((setup.folder / "manifest.json").read_text())["identity"] == made
-    assert load_folder(setup.folder, []).dataset.fields.cluster == "passage"
-
-
 def test_prompt_log_probs_survive(setup: Setup) -> None:
     stage.prepare(setup.run("dataset.limit=2"))
     run = setup.run("dataset.limit=2")
@@ -82,27 +68,6 @@ def test_prompt_log_probs_survive(setup: Setup) -> None:
     stage.prepare(setup.run("dataset.limit=3"))
     rows = Run(run.cfg).questions
     assert rows[1]["prompt_logprobs"][0] == -0.5 and rows[2]["prompt_logprobs"] is None
-
-
-def test_hashes_and_row_groups_of_many_questions(setup: Setup) -> None:
-    lines = [json.dumps({"id": i, "problem": f"{i}+1?", "answer": f"{i + 1}"}) for i in range(300)]
-    (setup.folder.parent / "many.jsonl").write_text("\n".join(lines))
-    many = f"dataset.path={setup.folder.parent / 'many.jsonl'}"
-    stage.prepare(setup.run(many))
-    path = setup.folder / "questions.parquet"
-    assert pq.read_metadata(path).num_row_groups == 3
-    rows, of = setup.run(many).questions, json.loads((setup.folder / "manifest.json").read_text())
-    for row in rows:
-        prompt = hashlib.sha256(str(row["prompt_token_ids"]).encode()).hexdigest()[:16]
-        assert of["identity"]["prompts"][row["question_id"]] == prompt
-        assert of["identity"]["questions"][row["question_id"]] == row["question_hash"]
-    known = [row | {"prompt_logprobs": [-float(i)]} for i, row in enumerate(rows)]
-    questions_table.write(path, known)
-    before = path.stat().st_ino
-    stage.prepare(setup.run(many))
-    assert path.stat().st_ino == before  # a worker may be adding to it
-    stage.prepare(setup.run(many, "sampling.max_tokens=11"))
-    assert setup.run(many).questions == [row | {"max_tokens": 11} for row in known]
 
 
 def test_a_damaged_questions_table_is_made_again(setup: Setup, capsys: Capsys) -> None:
@@ -212,18 +177,6 @@ def test_a_model_without_a_chat_template(setup: Setup, tmp_path: Path) -> None:
     assert len(run.questions[0]["prompt_token_ids"]) == len(expected)  # a byte each, and no BOS
 
 
-def test_how_a_prompt_is_put_is_part_of_what_a_run_is(setup: Setup, tmp_path: Path) -> None:
-    stage.prepare(setup.run())
-    manifest = runfolder.read_manifest(setup.run())
-    assert [key for key in manifest["identity"] if "prompt." in key] == ["prompt.template"]
-    message = setup.refused("prompt.kind=plain", "prompt.prefix=a", "prompt.stop=[b]")
-    assert "prompt.kind is 'chat' there and 'plain' here; prompt.prefix is '' there" in message
-    assert "prompt.stop is [] there and ['b'] here" in message
-    setup.folder = tmp_path / "other"
-    stage.prepare(setup.run("prompt.stop=[b]"))
-    assert "prompt.stop is ['b'] there and [] here" in setup.refused()
-
-
 def solved(folder: Path, count: int = 6) -> str:
     """A file of examples: 1+1, 2+2, ..., of which the questions are the first four."""
     rows = [row | {"solution": f"It is {row['answer']}."} for row in arithmetic(count)]
@@ -256,23 +209,6 @@ def test_examples_stand_before_every_question_and_never_itself(
     assert "prompt.shots is 2 there and 0 here" in setup.refused(*settings[:3])
     solved(tmp_path, 1)
     assert "has only 1 different problems" in setup.refused(*settings)
-
-
-def test_examples_are_turns_of_a_chat_in_order_of_their_seed(setup: Setup, tmp_path: Path) -> None:
-    source, begun = solved(tmp_path, 40), []
-    for seed in (0, 0, 1):
-        setup.folder = tmp_path / f"run-{len(begun)}"
-        run = setup.run(
-            "prompt.template='{problem}'", "prompt.shots=3", source, f"shots_seed={seed}"
-        )
-        stage.prepare(run)
-        begun.append([row["prompt"].rpartition("<|im_start|>user")[0] for row in run.questions])
-        problem, answer = begun[-1][0].split("<|im_end|>\n")[:2]
-        n = int(problem.removeprefix("<|im_start|>user\n").partition("+")[0])
-        assert problem.endswith(f"{n}+{n}?") and n > 1
-        assert answer == f"<|im_start|>assistant\nIt is {2 * n}."
-        assert begun[-1][0].count("<|im_start|>") == 6
-    assert begun[0] == begun[1] != begun[2]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Questions from JSON Lines files and Hugging Face datasets: what is read, mended, refused."""
 
-import dataclasses
 import http.server
 import json
 import os
@@ -45,22 +44,6 @@ def line(**fields: Any) -> str:
     return json.dumps({"id": "a", "problem": "1+1?", "answer": "2"} | fields) + "\n"
 
 
-def test_numbers_become_text(tmp_path: Path) -> None:
-    rows = [
-        {"id": 7, "problem": "p", "answer": 25},
-        {"id": "008", "problem": "q", "answer": 0.5},
-        {"id": 9.0, "problem": "r", "answer": 70.0},
-        {"id": "2025-I-1", "problem": "s", "answer": "025"},
-    ]
-    loaded, _ = load(write_questions(tmp_path / "q.jsonl", rows))
-    assert [(q.id, q.gold) for q in loaded] == [
-        ("sums-07", "25"),
-        ("sums-08", "0.5"),
-        ("sums-09", "70"),
-        ("2025-I-1", "025"),
-    ]
-
-
 def test_lost_backslashes_are_mended_and_reported(tmp_path: Path) -> None:
     rows = [
         {"id": 1, "problem": "Half of \frac{2}{3}, \beta, \alpha?", "answer": "\frac{1}{3}"},
@@ -101,7 +84,6 @@ def test_questions_that_were_drawn_together_share_a_cluster(tmp_path: Path) -> N
 
 BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("empty file", "", ["has no questions"]),
-    ("blank file", "\n \n", ["has no questions"]),
     ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
     ("no id", line() + '{"problem": "p", "answer": "2"}', ["line 2", "dataset.fields.id=NAME"]),
     (
@@ -112,23 +94,17 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
     ("gzip", b"\x1f\x8b", ["an archive", "unpack the file"]),
     ("no Parquet", b"PAR1" + b"\xff" * 99, ["after row 0", "damaged Parquet", "write the file"]),
-    ("empty object", "{}", ["line 1", "found none"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
     ("null gold", line(answer=None), ["line 1", "answer", "is empty"]),
-    ("NaN gold", line(answer=float("nan")), ["line 1", "answer", "is empty"]),
     ("empty problem", line(problem=""), ["line 1", "problem", "is empty"]),
     ("list gold", line(answer=["2"]), ["line 1", "'answer' is list", "expected text"]),
     ("bool gold", line(answer=True), ["line 1", "bool"]),
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
-    ("same number", line(id=7) + line(id="07", problem="x"), ["line 1 and line 2", "sums-07"]),
     ("an array", "[1, 2]\n", ["item 1", "not an object"]),
     ("a torn array", '[{"problem": "p"},', ["not a JSON array"]),
     ("a deep array", "[" * 200_000, ["not a JSON array"]),
-    ("a string", line() + '"x"', ["line 2", "not an object"]),
     ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
-    ("torn JSON", line()[:-5], ["line 1", "not JSON"]),
     ("deep JSON", line() + "[" * 200_000, ["line 2", "not JSON"]),
-    ("deep object", '{"a":' * 200_000, ["line 1", "not JSON"]),
     ("long integer", '{"id": ' + "9" * 5000 + "}", ["line 1", "not JSON"]),
     ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "UTF-8"]),
     ("UTF-16", line().encode("utf-16"), ["UTF-16", "CSV UTF-8"]),
@@ -230,15 +206,13 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "saved"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "saved"])
 def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> None:
     folder = offline / "mine"
     folder.mkdir()
     columns = {"Problem": ["1+1?", "2+2?"], "Answer": [2, 4], "extra": ["x", "y"]}
     if kind == "parquet":
         pq.write_table(pa.table(columns), folder / "train-00000-of-00001.parquet")
-    elif kind == "json":
-        write_questions(folder / "train.jsonl", pa.table(columns).to_pylist())
     elif kind == "saved":  # a single Dataset, which has no splits
         from datasets import Dataset
 
@@ -262,106 +236,6 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
     cfg = RunConfig(dataset=DatasetConfig(name="sums", path=str(folder), fields=names))
     cfg.prompt = PromptConfig("q", "{problem}", shots=1, shots_from="train", solved="So {answer}.")
     assert [e.solved for e in shots.load(cfg)] == ["So 2.", "So 4."]
-
-
-def contest(**more: Any) -> dict[str, list[Any]]:
-    """Three made-up rows in the columns of MathArena's datasets."""
-    return {
-        "problem_idx": [1, 2, 3],
-        "problem": ["Find $1+1$.", "Halve $1$.", "Halve it again."],
-        "answer": ["2", "\\frac{1}{2}", "0.25"],
-    } | more
-
-
-MINE = ["2", r"\frac{1}{2}", "0.25"]
-KIND = {"problem_type": [["Algebra"], ["Algebra"], ["Number Theory", "Algebra"]]}
-# Columns as the publishers have them, with the id and the gold answer of each row.
-LAYOUTS: dict[str, tuple[dict[str, list[Any]], list[str], list[str]]] = {
-    "aime26": (contest(answer=[2, 70, 277]), ["aime26-01", "aime26-02"], ["2", "70", "277"]),
-    "hmmt-nov25": (contest(**KIND), ["hmmt-nov25-01"], MINE),
-    "hmmt26": (contest(**KIND), ["hmmt26-01"], MINE),
-    "smt25": (contest(**KIND), ["smt25-01"], MINE),
-    "cmimc25": (contest(**KIND), ["cmimc25-01"], MINE),
-    "apex25": (contest(source=["a", "b", "c"]), ["apex25-01"], MINE),
-    "math500": (
-        {
-            "problem": ["Add $1$ and $1$.", "Halve $1$.", "Turn $i$."],
-            "solution": ["It is $\\boxed{2}$.", "It is $\\boxed{\\frac12}$.", "$-1$"],
-            "answer": ["2", "\\frac{1}{2}", "-1"],
-            "subject": ["Algebra", "Prealgebra", "Precalculus"],
-            "level": [1, 2, 3],
-            "unique_id": [f"test/algebra/{i}.json" for i in (7, 8, 9)],
-        },
-        ["test/algebra/7.json", "test/algebra/8.json"],
-        ["2", r"\frac{1}{2}", "-1"],
-    ),
-    "gsm8k": (
-        {
-            "question": ["How many pens?", "How many dollars?", "What is lost?"],
-            "answer": ["2+2 = <<2+2=4>>4 pens\n#### 4", "#### twice\n#### 1,234,567", "#### -5"],
-        },
-        ["gsm8k-01"],
-        ["4", "1234567", "-5"],
-    ),
-    "gpqa": (
-        {
-            "Record ID": ["rec1", "rec2", "rec3"],
-            "Question": ["How many?", "How fast?", "How far?"],
-            "Correct Answer": ["4\n", "10 m/s", "a mile"],
-            "Incorrect Answer 1": ["5", "1 m/s", "a foot"],
-            "Incorrect Answer 2": ["6", "2 m/s", "a yard"],
-            "Incorrect Answer 3": ["7", "3 m/s", "an inch"],
-            "Subdomain": ["Physics (general)"] * 3,
-        },
-        ["rec1", "rec2", "rec3"],
-        ["A", "A", "A"],
-    ),
-    "supergpqa": (
-        {
-            "uuid": ["7f1c", "8a2d", "9b3e"],
-            "question": ["How many?", "How fast?", "How far?"],
-            "options": [["4", "5"], ["1 m/s", "2 m/s", "10 m/s"], ["a mile", "a foot"]],
-            "answer": ["5", "10 m/s", "a mile"],
-            "answer_letter": ["B", "C", "A"],
-            "discipline": ["Science"] * 3,
-            "difficulty": ["easy"] * 3,
-        },
-        ["7f1c", "8a2d", "9b3e"],
-        ["B", "C", "A"],
-    ),
-    "imo-answerbench": (
-        {
-            "Problem ID": [f"imo-bench-algebra-00{i}" for i in (1, 2, 3)],
-            "Problem": ["Find all $x$ with $x^2=1$.", "Which primes are even?", "Is it even?"],
-            "Short Answer": [" $\\{1,-1\\}$", "2", "Yes"],
-            "Category": ["Algebra", "Number theory", "Algebra"],
-            "Subcategory": ["Equation", "Prime", "Other"],
-            "Source": ["made up"] * 3,
-        },
-        ["imo-bench-algebra-001"],
-        [r"$\{1,-1\}$", "2", "Yes"],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_data_set_in_the_layout_of_its_publisher(offline: Path, name: str) -> None:
-    columns, ids, golds = LAYOUTS[name]
-    cfg = compose.load([f"dataset={name}"]).dataset
-    assert re.fullmatch("[0-9a-f]{40}", cfg.revision or "") and "/" in cfg.path
-    file = f"data/{cfg.split}-00000-of-00001.parquet"
-    folder = offline / name
-    (folder / "data").mkdir(parents=True)
-    pq.write_table(pa.table(columns), folder / file)
-    config = {"config_name": cfg.subset or "default", "data_files": [{"split": cfg.split}]}
-    config["data_files"][0]["path"] = file
-    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps([config])}\n---\n")
-    loaded, notes = questions.load(dataclasses.replace(cfg, path=str(folder)))
-    assert [q.id for q in loaded][: len(ids)] == ids
-    assert [q.gold for q in loaded] == [str(gold) for gold in golds]
-    assert [q.problem for q in loaded] == columns[cfg.fields.problem]
-    commas = "gsm8k-02: answer: 1,234,567 was read without its commas"
-    assert notes == [commas] * (name == "gsm8k")
 
 
 def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

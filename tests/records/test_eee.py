@@ -168,7 +168,7 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     assert {**before, "export.json": b""} == {**again, "export.json": b""}
     back = bring(tmp_path / "back", tmp_path / "out")
     out(back, "to=eee")
-    [path] = (back / "sums" / "_export-eee").glob("data/sums/local/x/*.json")
+    [path] = (back / "sums" / "_export-eee-all").glob("data/sums/local/x/*.json")
     details = [
         of["model_info"]["additional_details"] for of in (whole, json.loads(path.read_text()))
     ]

@@ -71,7 +71,7 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     out(back, "to=hub")
     warnings = [line for line in capsys.readouterr().err.splitlines() if "torn.parquet" in line]
     assert len(warnings) == len({*warnings}) == 3  # keys and texts of attempts, grades
-    card = (back / "sums" / "_export-hub" / "README.md").read_text()
+    card = (back / "sums" / "_export-hub-all" / "README.md").read_text()
     assert "95% interval" in card and "sampling." not in card  # that is not known of imports
 
 
@@ -125,7 +125,7 @@ def test_scores_for_a_models_page_are_what_the_hubs_library_reads(tmp_path: Path
     run = run_of(tmp_path, "x", marks, *of_hub, dataset="gpqa")
     run_of(tmp_path, "x", {"a": "10"})
     out(tmp_path, "to=hf")
-    folder = tmp_path / "_export-hf" / "x"
+    folder = tmp_path / "_export-hf-all" / "x"
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml"))
     assert files == [".eval_results/gpqa.yaml", "model-index.yaml"]  # sums is a file of mine
     [entry] = parse_eval_result_entries(yaml.safe_load((folder / files[0]).read_text()))

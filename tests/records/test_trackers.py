@@ -218,7 +218,7 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     ends = [[p[f"trials/avg/{end}"] for end in ("low", "value", "high")] for p in made[0].points]
     assert all(sorted(each) == each and each[0] < each[2] for each in ends)
     assert made[0].final["attempts"] == 5
-    sent = tmp_path / "sums" / "_export-wandb" / "sent.json"
+    sent = tmp_path / "sums" / "_export-wandb-all" / "sent.json"
     assert json.loads(sent.read_text()) == {str(run.path): "nowhere"}
 
     def refused(*of: Any) -> trackers.Tracker:

@@ -92,12 +92,6 @@ def test_outcomes_without_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "attempts").exists()
 
 
-def test_a_folder_that_cannot_be_written(runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        build.report(analysis.load([f"runs={runs}", f"out={tmp_path / 'file' / 'out'}"]))
-
-
 def test_open_starts_a_browser_or_says_that_there_is_none(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:

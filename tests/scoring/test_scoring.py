@@ -186,14 +186,12 @@ def test_stacks_of_counts_equal_one_call_each() -> None:
     a, sigma_a = scoring.avg(scoring.Counts(counts), w)
     assert mu.shape == sigma.shape == a.shape == sigma_a.shape == (2, 3)
     stderr = scoring.question_stderr(scoring.Counts(counts), w)
-    moved = scoring.shrinkage(mu, sigma, a)
     for index in np.ndindex(2, 3):
         rows = ragged([np.repeat(np.arange(4), n).tolist() for n in counts[index]])
         one = scoring.bayes(rows, w, scoring.Counts(prior[index[1]]))
         close((mu[index], sigma[index]), one)
         close((a[index], sigma_a[index]), scoring.avg(rows, w))
         close(stderr[index], scoring.question_stderr(rows, w))
-        close(moved[index], (mu[index] - a[index]) / sigma[index])
 
 
 # An earlier run as a prior.
@@ -265,7 +263,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: scoring.pass_at_k(MASKED, 2), "question 1 .* has 1 trials, but Pass@2 .* 2 of 3"),
     (lambda: scoring.pass_at_k([[1, 0]], 0), "k is 0"),
     (lambda: scoring.pass_at_k_ci([[1]], 1, alpha0=0.0), "alpha0 is 0.0"),
-    (lambda: scoring.shrinkage(0.5, 0.0, 0.4), "no shrinkage"),
     (lambda: scoring.bayes([[1]], np.ma.masked_less([0, -1], 0)), "w has masked entries"),
     (lambda: scoring.bayes([[1]], [0, 1e-170]), "w differs by 1e-170: too little"),
     (lambda: scoring.bayes_ci([[1]], bounds=5), "bounds is 5"),  # type: ignore[arg-type]

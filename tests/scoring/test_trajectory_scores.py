@@ -24,7 +24,7 @@ from bayes_at_n.scoring import (
     pass_at_k,
     progress_tau_b,
 )
-from bayes_at_n.scoring.numerics import resampling
+from bayes_at_n.scoring.ranking import trajectory
 from bayes_at_n.scoring.ranking.trajectory import resample, resampled_scores, spread
 
 Scores = dict[str, Callable[[Any], Any]]
@@ -84,7 +84,7 @@ def stabilities(
 ) -> dict[str, Stability]:
     drawn, found = resampled_scores(R, scores, trials, **how), {}
     for label, score in scores.items():
-        own, again = resampling.scored(score, resampling.track_counts(R), label), drawn[label]
+        own, again = trajectory.scored(score, trajectory.track_counts(R), label), drawn[label]
         tau_b, taus_b = progress_tau_b(own), progress_tau_b(again)
         values: list[Any] = [monotone_tau(own), *spread(monotone_tau(again), confidence)]
         values += [None if tau_b.mask else float(tau_b)]
@@ -188,12 +188,12 @@ def test_stacks_are_drawn_together(trials: int | None) -> None:
 
 
 def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    normal = resampling.MOST_DRAWS
+    normal = trajectory.MOST_DRAWS
     for R in (track(), correlated(1, 6, 10)[0]):
-        monkeypatch.setattr(resampling, "MOST_DRAWS", normal)
+        monkeypatch.setattr(trajectory, "MOST_DRAWS", normal)
         whole = all_of(R, 8, replicates=50, seed=1)
         for size in (1, 60, 61, 700):
-            monkeypatch.setattr(resampling, "MOST_DRAWS", size)
+            monkeypatch.setattr(trajectory, "MOST_DRAWS", size)
             parts = list(resample(R, 8, replicates=50, seed=1))
             assert len(parts) == -(-50 // max(1, size // 60))
             assert (np.concatenate(parts) == whole).all()

@@ -29,16 +29,6 @@ def one_of(rows: Sequence[Any], **cells: Any) -> Any:
     return found[0]
 
 
-def test_a_folder_for_results_that_cannot_be_made_is_refused_first(place: Path) -> None:
-    ckpts(place / "t", "s-1", "s-2")
-    write_questions(place / "sums.jsonl", sums(1))
-    (place / "file").write_text("")
-    with pytest.raises(NotADirectoryError, match="file/in/it"):
-        trajectory.run([*SUMS, "checkpoints=t", "merge=[]", "dataset.path=sums.jsonl",
-                                "out=file/in/it"])  # fmt: skip
-    assert not (place / "runs").exists()
-
-
 def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
     return {f"q{q}": "1" * c + "0" * (trials - c) for q, c in enumerate(right)}
 
@@ -56,8 +46,8 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     made = planned(*arguments)[1]
     rng = np.random.default_rng(1)
     for one in made.evaluations:
-        right = rng.binomial(1 if one.greedy else 8, 0.1 + 0.2 * one.window.step, 3)
-        finish(one, marks_of(right.tolist(), 1 if one.greedy else 8))
+        right = rng.binomial(1 if one.kind else 8, 0.1 + 0.2 * one.window.step, 3)
+        finish(one, marks_of(right.tolist(), 1 if one.kind else 8))
     monkeypatch.setattr(subprocess, "Popen", None)
     trajectory.run(arguments)
     output = capsys.readouterr()
@@ -68,8 +58,8 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     out = place / "runs/sums/_trajectory/m-c"
     found = json.loads((out / "trajectory.json").read_text())
     assert len(found["summary"]) == 2
-    text = (out / "trajectory.md").read_text()
-    assert text.startswith("# Trajectory of m-c\n\n- m: highest τ over the 2 steps")
+    text = (out / "index.html").read_text()
+    assert "<h1>Trajectory of m-c</h1>\n<p>m: highest τ over the 2 steps" in text
     assert output.out.rstrip().endswith(found["summary"][-1])
     assert len(found["runs"]) == 24 and found["settings"]["run"][0] == "model=custom"
     assert {row["training"] for row in found["tables"]["stability"]} == {"m", "c"}
@@ -80,7 +70,7 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     assert first["value"] == pytest.approx(right / 24) and first["name"] == "m-s-1"
     for name in ("trajectory_m", "trajectory_c", "merge_m", "side_by_side", "samples_c"):
         assert (out / f"{name}.png").is_file()
-        assert f"]({name}.png)" in (out / "trajectory.md").read_text()
+        assert f'src="{name}.png"' in (out / "index.html").read_text()
     for stem in ("stability", "curve", "samples", "protocols", "merge", "passk", "ahead"):
         assert (out / f"{stem}.csv").is_file()
     trajectory.run([*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=[]",

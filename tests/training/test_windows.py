@@ -97,7 +97,7 @@ def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> N
     two = planned("model=demo", f"checkpoints={DEMO}", "dataset=demo,aime25", "tag=t")[1]
     assert two.out == Path("runs/_trajectory/demo-t")
     last = made.evaluations[-1]
-    assert last.run.path == Path("runs/demo/demo-step-4000-merge4-greedy") and last.greedy
+    assert last.run.path == Path("runs/demo/demo-step-4000-merge4-greedy") and last.kind == "greedy"
     assert last.window.path == (place / "runs/_merged/demo/step-4000-merge4")
     assert [path.name for path in last.window.sources] == [
         f"step-{n}" for n in (3700, 3800, 3900, 4000)

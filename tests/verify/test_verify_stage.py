@@ -258,7 +258,7 @@ def test_messages_name_the_keys_of_the_verifier() -> None:
     for reason, keys in {
         "CUDA out of memory": ("verifier.engine.tensor_parallel_size", "verifier.context or"),
         "please set trust_remote_code": ("verifier.trust_remote_code=true",),
-        "Engine core failed. See root cause above": ("flashinfer-python",),
+        "Engine core failed. See root cause above": ("traceback",),
     }.items():
         with pytest.raises(UserError) as caught, engines.load_errors(verifier):
             raise RuntimeError(reason)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from helpers import race
 
-from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.workers import claims, heartbeat
 from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
@@ -109,17 +108,6 @@ def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
     assert everything(made) == list(range(100))
 
 
-def test_alone_it_takes_what_it_has_room_for_and_then_waits(tmp_path: Path, made: Made) -> None:
-    one = Worker(tmp_path, "one", made)
-    one.fill(room=24)
-    assert len(one.in_flight) == 24
-    one.end_one()
-    assert one.begin(room=24) is None  # many at a time are cheaper
-    for _ in range(3):
-        one.end_one()
-    assert one.begin(room=24) is not None
-
-
 def test_beside_others_nobody_takes_more_than_a_share(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,18 +188,6 @@ def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what
     assert set(everything(made)) == set(range(PENDING)) and len(everything(made)) <= PENDING + 8
 
 
-def test_a_listing_that_lacks_a_worker_s_own_claims(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = Worker(tmp_path, "one", made)
-    one.fill()
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "listdir", lambda folder: [])
-        one.begin()
-    finish(one)
-    assert everything(made) == list(range(PENDING))
-
-
 def test_what_one_gives_up_another_makes(tmp_path: Path, made: Made) -> None:
     refused = {3, 5, BLOCK + 1, PENDING - 1}
     one, two = (Worker(tmp_path, name, made) for name in "ab")
@@ -244,25 +220,6 @@ def test_what_is_marked_done_and_is_not_there_is_made_again(tmp_path: Path, made
     assert [worker.claims.read() for worker in workers] == [len(lost)] * 2
     finish(*workers)
     assert everything(made) == list(range(PENDING))
-
-
-def test_claims_that_say_nothing_are_free(tmp_path: Path, made: Made) -> None:
-    (folder := tmp_path / sessions.CLAIMS).mkdir()
-    (folder / "w.lease").symlink_to("gone")
-    (folder / "00000000").write_text("")
-    (folder / "00000001").symlink_to("gone")
-    finish(Worker(tmp_path, "one", made))
-    assert everything(made) == list(range(PENDING))
-
-
-def test_who_is_alive(tmp_path: Path, made: Made) -> None:
-    assert sessions.alive(tmp_path) == set()
-    one, two = (Worker(tmp_path, name, made) for name in "ab")
-    assert sessions.alive(tmp_path) == {"a", "b"}
-    one.die()
-    assert sessions.alive(tmp_path) == {"b"}
-    two.leave()
-    assert sessions.alive(tmp_path) == set()
 
 
 def test_processes_that_race_for_every_claim(

@@ -2,10 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 
@@ -97,28 +92,3 @@ def test_a_file_system_that_stands_still_is_no_silence_of_the_engine(
                 pass
             while not told:
                 time.sleep(0.01)
-
-
-@pytest.mark.soak
-def test_a_worker_that_was_suspended_is_not_thought_to_hang() -> None:
-    program = """
-        import time
-        from bayes_at_n.pipeline.workers import heartbeat
-        heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.1, 2.0
-        with heartbeat.Watch(lambda seconds: print("hung", flush=True)) as watch:
-            print("ready", flush=True)
-            for _ in range(6):
-                with watch.awaiting():
-                    time.sleep(0.5)
-        """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout and process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(3)
-        process.send_signal(signal.SIGCONT)
-        assert process.stdout.read() == ""

@@ -60,30 +60,6 @@ LLMEngine.step = aborting
 """
 
 
-# The first replica's core is killed in the middle of sampling, however fast the machine is.
-KILLING = """
-import os, signal
-from bayes_at_n.pipeline.engines.vllm_import import import_vllm
-import_vllm()
-from vllm.v1.engine.llm_engine import LLMEngine
-step, steps = LLMEngine.step, 0
-def first():
-    try:  # of two that are equally fast one
-        os.close(os.open(MARK, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-def killing(self):
-    global steps
-    steps += 1
-    if steps == 20 and first():
-        [core] = self.engine_core.resources.engine_manager.processes
-        os.kill(core.pid, signal.SIGKILL)
-    return step(self)
-LLMEngine.step = killing
-"""
-
-
 class Command:
     """`generate` with two replicas, in a process group of its own as under a shell.
 
@@ -219,17 +195,6 @@ def test_what_engines_abort_is_made_again_or_owed(tiny_model: Path, tmp_path: Pa
 
 
 @pytest.mark.soak
-def test_a_replica_whose_core_is_killed_is_started_again(tiny_model: Path, tmp_path: Path) -> None:
-    folder = prepared(tmp_path / "run", 30)
-    killing = KILLING.replace("MARK", repr(str(tmp_path / "killed")))
-    apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    said = Command(folder, before=killing, **apart).ends(0)
-    assert " ended with status 1: engine=vllm failed while generating" in said
-    assert "its process was killed by SIGKILL" in said and said.count("starting it again") == 1
-    assert_whole(folder, 30)
-
-
-@pytest.mark.soak
 def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
     """Processes of an engine die with their replica: tests/test_children.py."""
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
@@ -279,16 +244,6 @@ def test_a_signal_to_the_parent_or_to_everyone_stops_all_once(
     assert f"the other {total - len(found)}" in said
     assert all(s["ended"] and s["state"] == "stopped" for s in sessions(folder))
     assert sum(s["attempts"] for s in sessions(folder)) == len(found)
-
-
-@pytest.mark.soak
-def test_replicas_that_can_never_start_are_one_error(tiny_model: Path, tmp_path: Path) -> None:
-    folder = prepared(tmp_path / "run", 1, "engine=transformers", "engine.args.nonsense=1")
-    command = Command(folder)
-    said = command.ends(1)
-    assert said.count("nonsense") <= 2 and said.count("could not load") == 1
-    assert "2 of 2 replicas were given up; 30 of 30" in said
-    assert len(sessions(folder)) == 2  # nobody was started again
 
 
 def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path) -> None:

@@ -15,10 +15,8 @@ import pytest
 from forked import HELD, Attempts, Command, Forker, assert_whole, stored
 from helpers import demo_questions, write_questions
 
-from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import devices, resident
@@ -154,17 +152,6 @@ def easy_and_hard(folder: Path) -> list[str]:
     return [*line, f"dataset={','.join(paths)}", f"runs={folder / 'runs'}"]
 
 
-def test_one_command_gives_its_data_sets_to_one_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given, commands = list[list[str]](), list[Sequence[str]]()
-    supervised = lambda runs, work: given.append([run.cfg.dataset.name for run in runs])  # noqa: E731
-    monkeypatch.setattr(stage, "_supervised", supervised)
-    monkeypatch.setattr(resident, "run_all", commands.extend)
-    main(easy_and_hard(tmp_path))
-    assert given == [["easy", "hard"]] and len(commands) == 2
-
-
 @pytest.mark.soak
 def test_one_command_loads_the_model_once_for_its_data_sets(forker: Forker, tmp_path: Path) -> None:
     Command(tmp_path / "log", forker, line=easy_and_hard(tmp_path)).finish()
@@ -245,19 +232,3 @@ def test_residents_stay_are_replaced_and_leave(
             residents.run(a._replace(command=["130"]))
         assert error.value.exit_code == 130
     assert not psutil.pid_exists(alone[0])
-
-
-@pytest.mark.soak
-def test_models_with_gpus_of_their_own_are_sampled_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The GPUs are imaginary, the engines are not."""
-    monkeypatch.setattr(devices, "on_gpus", lambda cfg: True)
-    own = [[*few(tmp_path, name), "sampling.trials=2"] for name in "ab"]
-    orders = [ordered(settings, gpus) for settings, gpus in zip(own, "01", strict=True)]
-    with Residents() as residents:
-        for order in orders:
-            residents.begin(order)
-        assert [residents.ended(order, wait=True) for order in orders] == [0, 0]
-        first = [session(Path(order.label)) for order in orders]
-        assert first[0]["pid"] != first[1]["pid"]

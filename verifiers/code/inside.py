@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 MOST = 8 << 20  # bytes of a result or an output
+BUILD_S = 30  # processor seconds of a compiler
 channel = os.dup(0) if __name__ == "__main__" else -1
 objects: list[Any] = []  # those that cannot be sent, by number
 
@@ -103,24 +104,24 @@ def _dump(value: Any) -> bytes:
 
 
 def run(code: Any, text: str) -> str:
-    """Return what the program prints for a standard input, in a process of its own."""
-    outs, errors = os.pipe(), os.pipe()
-    stdin = (
-        os.memfd_create("stdin")
-        if hasattr(os, "memfd_create")
-        else os.open("/tmp/stdin", os.O_RDWR | os.O_CREAT)
-    )
+    """Return what the program prints for a standard input, in a process of its own.
+
+    `code`: of a module, or a command.
+    """
+    outs, stdin, errors = os.pipe(), os.memfd_create("stdin"), os.memfd_create("stderr")
     with open(stdin, "wb", closefd=False) as file:
         file.write(text.encode())
     os.lseek(stdin, 0, 0)
     if not (pid := os.fork()):
         os.dup2(stdin, 0)
         os.dup2(outs[1], 1)
-        for fd in (channel, stdin, *outs, errors[0]):
+        for fd in (channel, stdin, *outs):
             os.close(fd)
-        _run(code, errors[1])
+        if type(code) is list:
+            os.dup2(errors, 2)
+            os.execvp(code[0], code)
+        _run(code, errors)
     os.close(outs[1])
-    os.close(errors[1])
     parts, size = [], 0
     while size <= MOST and (data := os.read(outs[0], 1 << 16)):
         parts.append(data)
@@ -128,8 +129,8 @@ def run(code: Any, text: str) -> str:
     if size > MOST:
         os.kill(pid, 9)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    said = os.read(errors[0], 1000).decode(errors="replace")
-    for fd in (stdin, outs[0], errors[0]):
+    said = " ".join(os.pread(errors, 1000, 0).decode(errors="replace").split()) * bool(status)
+    for fd in (stdin, outs[0], errors):
         os.close(fd)
     if size > MOST:
         raise OverflowError(f"more than {MOST >> 20} MiB of output")
@@ -170,11 +171,27 @@ def compiled(before: str, program: str) -> Any:
         return compile(program, "<program>", "exec")
 
 
-def limit(cpu_s: int, memory: int, processes: int) -> None:
-    """Limit this process and those that it starts; with 0 processes any number may be started."""
+def build(file: str, command: list[str], program: str, memory: int, processes: int) -> str:
+    """Write a program's file and build it; return what the compiler writes if it fails."""
+    with open(file, "w", encoding="utf-8") as target:
+        target.write(program)
+    errors = os.memfd_create("stderr")
+    if command and not (pid := os.fork()):
+        limit(BUILD_S, memory, processes, written=True)
+        os.dup2(errors, 2)
+        os.execvp(command[0], command)
+    status = os.waitpid(pid, 0)[1] if command else 0
+    return f"CompileError: {os.pread(errors, 1000, 0).decode(errors='replace')}" if status else ""
+
+
+def limit(cpu_s: int, memory: int, processes: int, written: bool = False) -> None:
+    """Limit this process and those that it starts; with 0 processes any number may be started.
+
+    `written`: limit memory that is written, not addresses, of which virtual machines reserve many.
+    """
     for what, most in (
         (resource.RLIMIT_CPU, cpu_s),
-        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_DATA if written else resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 16 << 20),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, processes),
@@ -190,8 +207,9 @@ def main() -> None:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     send('["ready"]')
-    limits, before, program, of_runs = receive()
-    limit(*limits)
+    (cpu_s, memory, processes), before, program, of_runs, (file, command, start) = receive()
+    failed = build(file, command, program, memory, processes) if file else ""
+    limit(cpu_s, memory, processes, written=bool(file))
     sys.set_int_max_str_digits(0)
     module = type(sys)("__main__" if of_runs else "program")
     sys.modules[module.__name__] = module
@@ -199,7 +217,9 @@ def main() -> None:
     while True:
         try:
             if code is None:
-                code = compiled(before, program)
+                if failed:
+                    raise SyntaxError(failed)
+                code = start or compiled(before, program)
                 answer = '["value", null, []]'
                 if not of_runs:
                     exec(code, module.__dict__)

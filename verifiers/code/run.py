@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bayes_at_n.verifiers.code import sandbox
+from bayes_at_n.verifiers.code.languages import LANGUAGES
 from bayes_at_n.verifiers.maths.conventions import Grade, Outcome
 
 Pair = tuple[str, str]
@@ -52,12 +53,15 @@ def grade(
     Raises RuntimeError: sandboxes do not start; then no pair is graded.
     """
     todo, stop = [*pairs], threading.Event()
+    languages = {_read(gold)[2] for gold, _ in todo}
+    if len(languages) > 1:  # each has a sandbox of its own
+        raise RuntimeError(f"grade programs of one language at a time, not {sorted(languages)}")
     at_once = workers or 2 * (os.cpu_count() or 1)  # the kernel takes its time over each sandbox
     pool = ThreadPoolExecutor(max(1, min(at_once, len(todo))))
     local, judges = threading.local(), list[_Judge]()
     limits = max(1, round(timeout_s)), memory_mb << 20
 
-    with sandbox.opened(box, image) as command:
+    with sandbox.opened(box, image, *languages) as command:
 
         def one(pair: Pair) -> Grade:
             if not hasattr(local, "judge"):
@@ -84,8 +88,8 @@ class _Judge:
         self, box: str, command: list[str], cpu_s: int, memory: int, stop: threading.Event
     ) -> None:
         self.box, self.command, self.stop = box, command, stop
-        processes = sandbox.PROCESSES * (box != "none")  # else all the user's count
-        self.limits = cpu_s, memory, processes
+        self.most = sandbox.PROCESSES * (box != "none")  # else all the user's count
+        self.limits = cpu_s, memory, self.most
         self.processes = list[subprocess.Popen[bytes]]()
         self.judge: Any = None  # its process, and the socket to it
 
@@ -103,13 +107,18 @@ class _Judge:
         """Return the word of `judge`, or one that says that a sandbox failed, and the reason."""
         if self.stop.is_set():
             return "stopped", "interrupted"
-        before, runs = _read(gold)
+        before, runs, name = _read(gold)
+        language, limits = LANGUAGES.get(name), self.limits
+        how: tuple[str, list[str], list[str]] = ("", [], [])
+        if language:
+            limits = (*self.limits[:2], 4 * self.most)  # virtual machines have threads of their own
+            how = language.file, language.build.split(), language.run.split()
         most = WALL * self.limits[0] * max(1, runs or 0)
         child, ours = self._start("inside.py")
         try:
             with ours:  # the judge has its own copy
                 judge = self._ask(ours.fileno(), gold)
-                job = marshal.dumps((self.limits, before, program, runs is not None), 2)
+                job = marshal.dumps((limits, before, program, runs is not None, how), 2)
                 with contextlib.suppress(OSError):  # the judge says so
                     ours.sendall(len(job).to_bytes(8, "big") + job)
             word, reason = _reply(judge, most)
@@ -158,13 +167,14 @@ class _Judge:
 
 
 @functools.lru_cache(maxsize=64)
-def _read(gold: str) -> tuple[str, int | None]:
-    """Return what stands before a program, and the number of runs if tests are of that form.
+def _read(gold: str) -> tuple[str, int | None, str]:
+    """Return what stands before a program, the number of runs if tests are such, and the language.
 
     Tests may be megabytes, and many programs have the same.
     """
     tests = json.loads(gold)
-    return tests["before"], len(tests["runs"]) if "runs" in tests else None
+    runs = len(tests["runs"]) if "runs" in tests else None
+    return tests["before"], runs, tests.get("language", "python")
 
 
 def _reply(judge: socket.socket, timeout_s: float) -> tuple[str, str]:

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.verifiers.code.languages import LANGUAGES
+
 PROCESSES = 16  # and threads, of a program
 _TMP = 64 << 20  # bytes
 _NUMPY = ("numpy", "numpy.libs")
@@ -137,12 +139,13 @@ def _compiled(script: str) -> bytes:
 
 
 @contextlib.contextmanager
-def opened(kind: str, image: str | None = None) -> Iterator[list[str]]:
+def opened(kind: str, image: str | None = None, language: str = "python") -> Iterator[list[str]]:
     """Yield the command of an interpreter in a sandbox, after a trial.
 
-    `image`: of containers, with this Python's version. Raises RuntimeError: there is no such
-    sandbox here; a line with the remedy.
+    `image`: of containers, with this Python's version; `language`: of the programs. Raises
+    RuntimeError: there is no such sandbox here; a line with the remedy.
     """
+    compilers = _has_tools(kind, language)
     if kind == "none":
         yield [sys.executable, "-s", "-P", "-B"]
         return
@@ -159,10 +162,30 @@ def opened(kind: str, image: str | None = None) -> Iterator[list[str]]:
         if not shutil.which(tool):
             raise RuntimeError(f"grading.sandbox={kind}: no {tool} found; {_REMEDY}")
     with _as_nobody() as (entrance, prefix, site), _filter() as (shell, filtered):
-        command = [*shell, *entrance, "bwrap", *filtered, *_walls(prefix, site), "--", _PYTHON]
+        command = [
+            *shell,
+            *entrance,
+            "bwrap",
+            *filtered,
+            *_walls(prefix, site, compilers),
+            "--",
+            _PYTHON,
+        ]
         command += ["-S", "-s", "-P", "-B"]
         _try(kind, command, _REMEDY)
         yield command
+
+
+def _has_tools(kind: str, language: str) -> bool:
+    """Return whether a language has tools of its own. Raises RuntimeError: they are not here."""
+    if language not in LANGUAGES:
+        return False
+    path = _ENVIRONMENT["PATH"] if kind == "bubblewrap" else None
+    of = LANGUAGES[language]
+    for tool in {command.split()[0] for command in (of.build, of.run) if command} - {"./main"}:
+        if kind in ("none", "bubblewrap") and not shutil.which(tool, path=path):
+            raise RuntimeError(f"dataset.language={language}: no {tool} found; install it")
+    return True
 
 
 def _try(kind: str, command: list[str], remedy: str) -> None:
@@ -245,25 +268,28 @@ def _as_nobody() -> Iterator[tuple[list[str], str, str]]:
         holder.wait()
 
 
-def _walls(prefix: str, site: str) -> Iterator[str]:
-    """Yield the arguments of bwrap."""
+def _walls(prefix: str, site: str, compilers: bool) -> Iterator[str]:
+    """Yield the arguments of bwrap. `compilers`: let all of /usr be seen."""
     yield from ["--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"]
     yield from ["--new-session", "--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox"]
     for name, value in _ENVIRONMENT.items():
         yield from ("--setenv", name, value)
+    if compilers:  # a virtual machine looks for its files by /proc, which has its processes alone
+        yield from ("--proc", "/proc")
     yield from ("--size", str(_TMP), "--tmpfs", "/tmp", "--chdir", "/tmp")
     seen = [
         folder for folder in ("/usr/lib", "/usr/lib64", "/usr/local/lib") if os.path.isdir(folder)
     ]
-    for folder in seen:
-        yield from ("--ro-bind", folder, folder)
-    for folder in ("/lib", "/lib64"):
+    more = ["/usr", "/etc/alternatives", *glob.glob("/etc/java*")] if compilers else []
+    for folder in more or seen:
+        yield from ("--ro-bind-try", folder, folder)
+    for folder in ("/lib", "/lib64", *["/bin"] * compilers):
         if os.path.islink(folder):
             yield from ("--symlink", os.readlink(folder), folder)
         elif os.path.isdir(folder):
             yield from ("--ro-bind", folder, folder)
     if sys.base_prefix in ("/usr", "/usr/local"):
-        yield from ("--ro-bind", _PYTHON, _PYTHON)
+        yield from ("--ro-bind", _PYTHON, _PYTHON) if not compilers else ()
     else:
         yield from ("--ro-bind", prefix, sys.base_prefix)
         seen.append(f"{sys.base_prefix}/lib")

@@ -6,6 +6,7 @@ r"""Bring the tests of a question into one form, a JSON text, which is its gold 
     tests    assertions, each a text
     calls    [arguments, result] of the function `entry`, or of the method of `Solution`
     runs     [standard input, standard output]
+    language of the program, if it is not Python
 
 Only the program's own process sees `before` and the arguments; no test is ever sent there.
 """
@@ -23,13 +24,13 @@ COLUMNS = "test and entry_point, test_list, public_test_cases, or input and outp
 _MOST = 64 << 20  # bytes of the tests of a question
 
 
-def pack(row: Mapping[str, Any], column: str = "answer") -> str:
+def pack(row: Mapping[str, Any], column: str = "answer", language: str = "python") -> str:
     """Return the tests in a row of a dataset, whose columns say of which form they are.
 
     HumanEval and HumanEval+: `prompt`, `test`, `entry_point`. MBPP+: `test`. MBPP: `test_list`,
     `test_setup_code`, `test_imports`. LiveCodeBench: `public_test_cases`, `private_test_cases`,
     `metadata`. Your own: `input` and `output` (each a text or a list of texts), or `column` with
-    assertions.
+    assertions. Tests of other languages than Python are `input` and `output` alone.
 
     Raises ValueError: there are no tests, or they cannot be read; the rest of a sentence.
 
@@ -56,11 +57,31 @@ def pack(row: Mapping[str, Any], column: str = "answer") -> str:
         tests["runs"] = [*zip(given, wanted, strict=True)]
     else:
         tests["tests"] = _texts(row.get(column), column)
+    if language != "python":
+        if "runs" not in tests:
+            raise ValueError(f"has tests in Python; in {language} they are input and output")
+        tests = {"language": language, **tests}
     if not any(tests.get(kind) for kind in ("tests", "calls", "runs")):
         raise ValueError(f"has no tests; they are read from {COLUMNS}, or assertions")
     if fault := unusable(text := json.dumps(tests)):
         raise ValueError(fault)
     return text
+
+
+def shown(gold: str, most: int = 2000) -> str:
+    """Return packed tests as a text to read, of several lines and at most so many characters.
+
+    >>> print(shown('{"entry": "", "before": "", "setup": "", "runs": [["3", "9"]]}'))
+    input '3'
+    output '9'
+    """
+    tests = json.loads(gold)
+    parts = [tests["setup"], *tests.get("tests", ())]
+    for given, wanted in tests.get("calls", ()):
+        parts.append(f"{tests['entry']}({', '.join(map(repr, given))}) == {wanted!r}")
+    parts += [f"input {given!r}\noutput {wanted!r}" for given, wanted in tests.get("runs", ())]
+    text = "\n".join(filter(None, parts))
+    return (text if len(text) <= most else f"{text[:most]} ...") + "\n" * ("\n" not in text)
 
 
 def unusable(gold: str) -> str | None:

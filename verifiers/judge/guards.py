@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from bayes_at_n.verifiers.judge.labels import LABELS, Ints, log_array
+from bayes_at_n.verifiers.judge.labels import LABELS, log_array
 
 _WHY_FLAT = {
     "direct": "the verifier does not answer the question that it is asked",
@@ -76,18 +76,3 @@ def check_verdicts(
                 f" grader finds {right} correct and {wrong} not"
             )
     return problems
-
-
-def turned(logprobs: npt.ArrayLike, baselines: npt.ArrayLike) -> Ints:
-    """Indices of attempts whose label a baseline changes, those that led most clearly first.
-
-    ``logprobs`` (n, 3) and ``baselines`` are as for :func:`calibrate`, whose T changes no label.
-
-    >>> turned(np.log([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.9, 0.05, 0.05]]), [1, 0, 0]).tolist()
-    [0, 1]
-    """
-    before = direct(logprobs)
-    label = before.argmax(axis=1)
-    changed = np.flatnonzero(label != calibrate(logprobs, baselines, 1.0).argmax(axis=1))
-    ranked = np.sort(before[changed], axis=1)
-    return changed[np.argsort(ranked[:, 1] - ranked[:, 2], kind="stable")]

@@ -1,6 +1,6 @@
-r"""Take the names off functions, and off solutions in several unknowns, where both sides agree.
+r"""Take the names off solutions in several unknowns, where both sides agree.
 
-`f(t)=t^2` and `f(x)=x^2` are one function; `x=1, y=2` and `(y,x)=(2,1)` are one solution, and the
+`x=1, y=2` and `(y,x)=(2,1)` are one solution, and the
 bare `1,2` is the one in the order of the names.
 """
 
@@ -9,7 +9,6 @@ import re
 from bayes_at_n.verifiers.maths.latex import SEPARATOR, split_list, split_top
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
-_FUNCTION = re.compile(r"(?:(y)|([A-Za-z]'{0,3})\(([a-z](?:,[a-z])*)\))=([^=<>]+)")
 _UNKNOWN = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w{1,8}\}?)?)=([^=<>]+)")
 _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
 _UNKNOWNS = re.compile(rf"(\({_LETTER}(?:, ?{_LETTER})+\))(?:=|\\in ?)(.+)")
@@ -22,14 +21,9 @@ Solution = dict[str, str]  # the values of the unknowns, in the order in which t
 def without_names(gold: str, answer: str) -> tuple[str, str]:
     r"""Two cleaned texts as values or lists of tuples; unchanged where the names do not agree.
 
-    >>> without_names("f(x)=x^{2}+a", "f(t)=t^{2}+a"), without_names("y=2x", "f(x)=2x")
-    (('x^{2}+a', 'x^{2}+a'), ('2x', '2x'))
     >>> without_names("(x,y)=(1,2),(3,4)", "y=2,x=1"), without_names("a=1,b=2", "2,1")
     (('(1,2), (3,4)', '(1,2)'), ('(1,2)', '2,1'))
     """
-    function, other = _FUNCTION.fullmatch(gold), _FUNCTION.fullmatch(answer)
-    if function and other:
-        return _values(function, other) or (gold, answer)
     if root := _ROOT.match(gold) or _ROOT.match(answer):  # x_1=2, x_2=3 are x=2, x=3
         numbered = re.compile(rf"(?<![A-Za-z\\]){root[1]}_\{{?[0-9]\}}?=")
         if len(split_top(gold, SEPARATOR)) == len(split_top(answer, SEPARATOR)) > 1:
@@ -52,28 +46,6 @@ def _follow(names: list[str]) -> bool:
     bare = sorted(name.rstrip("}") for name in names)
     places = [ord(name[-1]) - i for i, name in enumerate(bare)]
     return len({name[:-1] for name in bare}) == len(set(places)) == 1
-
-
-def _values(gold: re.Match[str], answer: re.Match[str]) -> tuple[str, str] | None:
-    """What both functions are, in the letters of the gold's; None where they may be two."""
-    plain, name, letters, body = gold.groups()
-    other_plain, other_name, other_letters, other_body = answer.groups()
-    if plain and other_plain:
-        return None  # the same name: not for us
-    if plain or other_plain:  # y= and f(x)=, of the same x
-        letter = letters or other_letters
-        same = "'" not in (name or other_name) and letter not in ("y", "e", "i")
-        both = all(letter in _TOKEN.findall(text) for text in (body, other_body))
-        return (body, other_body) if same and both else None
-    to, renamed = letters.split(","), other_letters.split(",")
-    if name != other_name or len(to) != len(renamed) or len(set(renamed)) < len(renamed):
-        return None
-    fresh = {*to} - {*renamed}  # must not meet a letter that is there already
-    odd = {"e", "i", "_"} & {*to, *renamed, *other_body}
-    if to != renamed and (odd or fresh & {*_TOKEN.findall(other_body)}):
-        return None
-    names = dict(zip(renamed, to, strict=True))
-    return body, _TOKEN.sub(lambda token: names.get(token[0], token[0]), other_body)
 
 
 def _solutions(text: str) -> list[Solution] | None:

@@ -5,16 +5,12 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
-import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
 from fcntl import ioctl
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import Capsys, run_of
@@ -162,18 +158,3 @@ def test_a_terminal_of_80_columns_until_the_run_is_done(tmp_path: Path) -> None:
         assert one.end() == 0
         text = "\n".join(one.screen())
         assert "2400/2400" in text and "done" in text, text
-
-
-def test_json_again_and_again(tmp_path: Path) -> None:
-    run_of(tmp_path, "m1", {"a": "1."})
-    run_of(tmp_path, "m2", {"a": "1"})
-    command = [*COMMAND, str(tmp_path), "--watch", "--every", "0.5", "--json"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        found: list[Mapping[str, Any]] = [json.loads(process.stdout.readline()) for _ in range(4)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        assert process.stderr.read() == ""
-    assert [(Path(one["run"]).name, one["pending"]) for one in found] == [("m1", 1), ("m2", 0)] * 2
