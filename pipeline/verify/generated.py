@@ -89,13 +89,13 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
     sampling = replace(v.sampling)
     if v.judgement.key and cfg.engine.name in settings.STRUCTURED:
         sampling.json_schema = v.judgement.schema
+        sampling.logprobs = False  # they would be those of tokens that the schema allows
     model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
     protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
     made = {k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels")}
     made["sampling"] = str(protocol)
     folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
-    engine = replace(cfg.engine, allow_missing=["logprobs"])  # of a server; nothing needs them
-    blank = RunConfig(model=model, engine=engine, sampling=sampling, cluster=cfg.cluster)
+    blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"
     blank.prompt.name, blank.prompt.template = Path(v.prompt).stem, "{problem}"
     blank.verifier = VerifierConfig(name="none", id=None)

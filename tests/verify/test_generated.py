@@ -123,7 +123,7 @@ def test_the_demo_s_judge_on_vllm(
 
 @pytest.mark.soak
 def test_a_judge_on_a_server(server: Server, tmp_path: Path, tiny_model: Path) -> None:
-    """It gets the schema of its judgement; log-probs that it cannot give are left out."""
+    """It gets the schema of its judgement."""
     url = [f"verifier.engine.url={server.url}", "verifier.engine.name=openai"]
     form = ["verifier.judgement.key=points", "verifier.judgement.points=3"]
     run = with_judge(tmp_path / "run", tiny_model, *url, *form, "verifier.engine.device=null")
