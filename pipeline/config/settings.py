@@ -336,6 +336,7 @@ class VerifierConfig:
     # of kind=generate: what its text ends with, its votes, and limits of sampling them
     judgement: JudgementConfig = field(default_factory=JudgementConfig)
     sampling: JudgeSampling = field(default_factory=JudgeSampling)
+    panel: list[str] = field(default_factory=list)  # names of earlier judges whose votes count, too
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
@@ -351,6 +352,7 @@ class VerifierConfig:
         own: dict[str, Any] = {"tokenizer": self.tokenizer} if self.tokenizer else {}
         if self.kind == "generate":
             own |= {"judgement": asdict(self.judgement), "sampling": asdict(self.sampling)}
+            own |= {"panel": self.panel}
         return own | ({} if form == {"kind": "chat", "prefix": ""} else form)
 
 

@@ -53,7 +53,7 @@ def test_every_command_is_accepted(
             folders, settings = [], words if len(words) > 1 else []
         if folders and verb == "submit":  # its jobs take the cluster, not the run folder
             settings = [word for word in settings if not word.startswith("cluster")]
-        if main([verb, *folders, *settings, "--cfg", "job", "-p", "none"]):
+        if main([verb, *folders, *settings, "--cfg", "job"]):
             refused.append((command, capsys.readouterr().err.strip()))
     assert not refused
 
