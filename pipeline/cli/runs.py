@@ -73,6 +73,8 @@ def _stages(run: Run) -> bool:
     Scores that need no verifier are printed before the verifier runs, which may take hours or fail.
     """
     stages, line = run.cfg.stages, ""
+    if run.cfg.sampling.likelihood:  # there is no response to judge or to categorize
+        stages = [stage for stage in stages if stage not in ("verify", "categorize")]
     unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
     for stage in stages:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
-from bayes_at_n.pipeline.grade import attempts, review
+from bayes_at_n.pipeline.grade import attempts, likelihood, review
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part
 from bayes_at_n.pipeline.workers import guard
 
-_READ = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text", "finish_reason")])
+_READ = pa.schema([ATTEMPTS.field(n) for n in (*KEY, "text", "finish_reason", "options")])
 _SHOWN = 40  # characters of an answer in a table
 _UNBOXED = 0.9  # share of finished attempts without a box that causes a warning
 _UNPARSABLE = 0.03  # share of attempts with an unparsable answer that causes one
@@ -38,6 +38,8 @@ def grade(run: Run) -> None:
         DamagedData: stored attempts cannot be read; they are set aside and pending again.
     """
     runfolder.check_same(run, runfolder.identity(run.cfg))
+    if run.cfg.sampling.likelihood == "gold":
+        return note_alone("grade: gold texts have no outcomes; `score` has their bits per byte")
     damage, inputs = parquet.Damage(), graded.inputs(run)
     if not tables.parts(run.attempts, damage) and not damage.lines:
         remedy = f"`{PROGRAM} generate` samples them (an imported outcome matrix has none)"
@@ -140,6 +142,8 @@ def _grade(
 
 def _graded(run: Run, rows: pa.Table) -> pa.Table:
     """Return the grades of attempts as a table."""
+    if run.cfg.sampling.likelihood:
+        return likelihood.graded(run, rows)
     questions = {row["question_id"]: row for row in run.questions}
     cut = cut_off(rows["finish_reason"]).fill_null(False)
     values = (*(rows[name] for name in KEY), rows["text"].fill_null(""), cut)
