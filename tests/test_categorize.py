@@ -169,30 +169,6 @@ def test_what_needs_verdicts_is_left_out_or_refused(tmp_path: Path, capsys: Caps
     assert capsys.readouterr().out == ""
 
 
-def test_without_log_probs_correctness_is_still_scored(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", change=nulls("completion_bpt", "prompt_bpt"))
-    categorize(run)
-    assert {"exact-match", "verifier-only", "efficiency-adjusted"} <= set(rubric_scores(run))
-    assert "conf-calibrated" not in rubric_scores(run)
-    with pytest.raises(UserError, match=r"sampling\.logprobs=true"):
-        categorize(again(run, "rubric.names=[conf-calibrated]"))
-
-
-def test_attempts_without_verdict_are_left_out_where_others_have_one(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", change=lambda c: c | {n: [None, *c[n][1:]] for n in "abc"})
-    categorize(run)
-    assert matrix(run, "exact-match").mask.sum() == 1
-
-
-def test_only_the_trials_that_are_scored_count(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    categorize(run)
-    few = again(run, "sampling.trials=2")
-    assert rubric_scores(few)["exact-match"]["attempts"] == 2 * M
-    categorize(few)
-    assert json.loads((run.path / "thresholds.json").read_text())["attempts"] == 2 * M
-
-
 def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made(tmp_path / "run")
     mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
@@ -204,19 +180,6 @@ def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
         [(name, one)] = rubric_scores(run).items()
         assert name == "my_rubric" and one["title"] == "Mine"
         assert matrix(run, "my_rubric").ravel().tolist() == expected
-
-
-def test_a_hole_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    categorize(run)
-    before = contents(run)
-    rows = signals.read(run).to_pylist()
-    first = next(r for r in rows if r["is_correct"] and not r["has_box"])
-    path = mine(tmp_path / "mine.yaml", "wrong", "correct and boxed")
-    where = f"attempt {first['question_id']}, trial {first['trial']}"
-    with pytest.raises(UserError, match=f"rubric=mine: .*{where}"):
-        categorize(again(run, f"rubric.names=[exact-match, {path}]"))
-    assert contents(run) == before
 
 
 @pytest.mark.parametrize(
@@ -406,35 +369,3 @@ def test_what_is_current_is_not_made_again(tmp_path: Path) -> None:
     assert written() and not written()
     (run.path / "categories" / "mine.parquet").unlink()
     assert written()
-
-
-def test_a_run_without_attempts_or_grades_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="pipeline generate"):
-        categorize(make_run(tmp_path / "a", {"q": ".."}))
-    with pytest.raises(UserError, match="pipeline grade"):
-        categorize(make_run(tmp_path / "b", {"q": "++"}))
-
-
-def test_thresholds_are_never_mixed(tmp_path: Path, capsys: Capsys) -> None:
-    one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
-    categorize(one)
-    categorize(two)
-    frozen = f"thresholds.file={one.path / 'thresholds.json'}"
-    categorize(again(two, frozen, "rubric.names=[format-aware]"))
-    capsys.readouterr()
-    assert list(rubric_scores(two)) == ["format-aware"]
-    assert "exact-match" in capsys.readouterr().err
-    categorize(again(two, frozen))
-    assert set(rubric_scores(two)) == set(NAMES)
-
-
-def test_the_command_line(tmp_path: Path, capsys: Capsys) -> None:
-    run = made(tmp_path / "run")
-    categorize(run)
-    frozen = run.path / "thresholds.json"
-    weights = "rubric.weights.exact-match=[0,0,7]"
-    assert main(["categorize", str(run.path), weights, f"thresholds={frozen}"]) == 0
-    assert main(["score", str(run.path), "rubrics"]) == 0
-    scores = json.loads((run.path / "scores.json").read_text())
-    assert scores["rubrics"]["exact-match"]["weights"] == [0, 0, 7]
-    assert "Format+Confidence" in capsys.readouterr().out

@@ -20,6 +20,10 @@ PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991
 
 NEEDS = {
     "choice": ["dataset.fields.choices=options"],
+    "letter": ["dataset.fields.choices=options"],
+    "cloze": ["sampling=likelihood", "dataset.fields.choices=options"],
+    "likelihood": ["prompt=letter", "dataset.fields.choices=options"],
+    "bits-per-byte": ["prompt=text"],
     "openai": ["engine.url=http://node1:8000/v1"],
     "card": ["model.card.temperature=1.0"],
 }
@@ -92,7 +96,7 @@ sampling.temperature=-0.1; sampling.temperature=nan; sampling.temperature=0; sam
 sampling.top_p=nan; sampling.top_k=0; engine.batch_size=0; engine.batch_size=2.5; engine.in_flight=0
 engine.replicas=all; engine.tensor_parallel_size=null; engine.gpu_memory_utilization=1.5
 engine.device=cpu; engine.name=sglang; engine.price_in=-1; engine.price_out=inf; engine.api=x
-engine.allow_missing=[top_k]; engine.patience_s=inf; engine.timeout_s=0; engine.url=[http://h/v1]
+engine.patience_s=inf; engine.timeout_s=0; engine.url=[http://h/v1]
 verifier.id=''; verifier.prompt=''; verifier.kind=x; verifier.dtype=x
 verifier.labels={correct: ''}; verifier.context=0; verifier.calibration=x; verifier.clip=0
 verifier.content_free=[]; verifier.content_free=[a,a]; verifier.average=x; verifier.temperature=0

@@ -316,7 +316,7 @@ def test_a_server_that_takes_token_ids_continues(
     assert_continued(folder, before, 96)
 
     chat, common = tmp_path / "chat", [*common, "engine.api=chat"]
-    common += ["engine.allow_missing=[prompt_logprobs]"]
+    common += ["sampling.prompt_logprobs=false"]
     Command(chat, forker, *common, low).finish()
     refused = Command(chat, forker, *common, high)
     assert refused.wait() == UserError.exit_code and "tag=NAME" in refused.text()

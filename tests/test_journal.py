@@ -1,5 +1,6 @@
 """The journal: what was appended is readable, whatever happens to the end or the middle of it."""
 
+import contextlib
 import os
 import struct
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import tempfile
 import textwrap
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,18 @@ attempt = st.fixed_dictionaries(
         "first_token": st.floats(allow_nan=False),
         "finished": st.floats(allow_nan=False),
         "continued_from": st.none() | int32,
+        "options": st.none()
+        | st.lists(
+            st.fixed_dictionaries(
+                {
+                    "logprob": st.floats(width=32, allow_nan=False),
+                    "tokens": int32,
+                    "bytes": int32,
+                    "unconditional": st.floats(width=32, allow_nan=False),
+                }
+            ),
+            max_size=4,
+        ),
     }
 )
 
@@ -143,6 +157,23 @@ def test_any_bytes_around_a_frame_are_survived(before: bytes, after: bytes) -> N
         assert frames_of(path) == [FRAMES[1]]
 
 
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
+    """A file system of its own that is soon full; needs to be allowed to mount."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("cannot mount a small tmpfs here; the limit on file size stands in for it")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 def fill(path: Path) -> tuple[list[int], OSError, Journal]:
     """Append until the disk refuses; returns the keys that were accepted."""
     writer, accepted = Journal(path, SMALL), list[int]()
@@ -153,6 +184,20 @@ def fill(path: Path) -> tuple[list[int], OSError, Journal]:
             return accepted, error, writer
         accepted.append(key)
     raise AssertionError("the disk never filled up")
+
+
+def test_a_full_disk_keeps_every_accepted_row(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(64 << 10))
+        accepted, error, writer = fill(disk / "a.journal")
+        batches, damage, _ = journal.read(writer.path, SMALL)
+        assert "No space left" in str(error) and len(accepted) > 10
+        assert [batch["key"][0].as_py() for batch in batches] == accepted and damage == []
+        ballast.unlink()
+        writer.append([{"key": -1, "text": "room again"}])
+        writer.close()
+        assert frames_of(writer.path)[-1] == [{"key": -1, "text": "room again"}]
 
 
 def test_a_limit_on_file_size_keeps_every_accepted_row(tmp_path: Path) -> None:

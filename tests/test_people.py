@@ -57,9 +57,9 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     at = [*range(0, 9, 2)]
     questions = [q for q, marks in MARKS.items() for _ in marks]
     own = prediction_powered(said, [*truth.values()], at, weights, questions=questions)
-    assert people["grader"]["value"] == pytest.approx(np.dot(said, weights))
-    assert people["grader"]["corrected"]["value"] == pytest.approx(own.value)
-    assert people["grader"]["corrected"]["high"] == pytest.approx(own.high)
+    assert people["outcomes"]["value"] == pytest.approx(np.dot(said, weights))
+    assert people["outcomes"]["corrected"]["value"] == pytest.approx(own.value)
+    assert people["outcomes"]["corrected"]["high"] == pytest.approx(own.high)
     assert people["labels"] == 5 and "verifier" in people and "corrected by people" in out
     assert "headline" in found  # beside it
     assert current.is_current(Run(load_folder(run.path, [])))  # they are the folder's now
@@ -79,7 +79,7 @@ def test_points_are_corrected_as_shares_of_all_points(tmp_path: Path) -> None:
     rows = [{"question_id": q, "trial": t, "correct": n / 8} for (q, t), n in points.items()]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     score(again(run, f"labels={path}"))
-    found = json.loads((run.path / "scores.json").read_text())["people"]["grader"]
+    found = json.loads((run.path / "scores.json").read_text())["people"]["outcomes"]
     assert found["value"] == pytest.approx(22 / 32)
     assert found["corrected"]["value"] == pytest.approx(11 / 32)  # people give half of the points
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import Capsys, add_attempts, again, drawn_together, make_run
+from helpers import Capsys, again, drawn_together, make_run
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -19,9 +19,7 @@ from bayes_at_n.pipeline.score import shown as shown_of
 from bayes_at_n.pipeline.score import stage
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.metric import of_credit
-from bayes_at_n.scoring.metrics.table import FAMILIES, parse
-from bayes_at_n.scoring.numerics.credit import at_least
+from bayes_at_n.scoring.metrics.table import parse
 
 LINES = ["1100", "1110", "0100", "1111", "0001"]
 MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
@@ -95,14 +93,6 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
         assert summary["value"] == pytest.approx(value)
         assert f"{summary['low']:.{places}f} to {summary['high']:.{places}f}" in shown.out
         assert parse(name).title(4) in shown.out
-
-
-def test_an_own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
-    monkeypatch.setitem(FAMILIES, "two-of@", lambda k: of_credit(f"2 of {k}", at_least(2, k)))
-    scores = scored(make_run(tmp_path / "run", MARKS), "scoring.metrics=[two-of@3]")
-    # Of 2 right in 4 trials half of the triples hold both.
-    assert scores["metrics"]["two-of@3"]["value"] == pytest.approx((0.5 + 1) / 3)
-    assert "2 of 3" in capsys.readouterr().out
 
 
 def test_shares_add_up(tmp_path: Path) -> None:
@@ -218,23 +208,18 @@ def test_a_prior_is_matched_by_hash(tmp_path: Path, capsys: Capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "extra", "expected"),
+    ("other", "expected"),
     [
         # Of the same questions: their proportions, worth 2 trials; a question never above its own.
-        ({"q1": "1100", "q2": "0000", "q3": "1..."}, {}, [(1, 1), (2, 0), (0, 1)]),
-        # Of others: the shares of all attempts of the other run, 3 of 8.
-        ({"r1": "1110", "r2": "0000"}, {"other_questions": 3}, [(1.25, 0.75)] * 3),
-        # A part of them the same.
-        ({"q2": "1111", "r2": "0000"}, {"other_questions": 2}, [(1, 1), (0, 2), (1, 1)]),
+        ({"q1": "1100", "q2": "0000", "q3": "1..."}, [(1, 1), (2, 0), (0, 1)]),
     ],
 )
 def test_a_prior_weighs_what_it_is_told(
-    tmp_path: Path, other: dict[str, str], extra: dict[str, int], expected: list[Any]
+    tmp_path: Path, other: dict[str, str], expected: list[Any]
 ) -> None:
     run, earlier = make_run(tmp_path / "run", MARKS), make_run(tmp_path / "earlier", other)
     scores = scored(run, f"prior={earlier.path}", "prior.weight=2")
     assert scores["prior"]["weight"] == 2
-    assert scores["prior"]["other_questions"] == extra.get("other_questions", 0)
     means = []
     for marks, (wrong, right) in zip(MARKS.values(), expected, strict=True):
         known = marks.replace(".", "").replace("+", "")
@@ -265,7 +250,6 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     assert "not a run folder" in refused(f"prior={tmp_path / 'nowhere'}")
     assert "itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
     assert "prior.trials=0" in refused(f"prior={ragged.path}", "prior.trials=0")
-    assert "prior.weight" in refused(f"prior={fewer.path}")
     bare = make_run(tmp_path / "bare", {"q1": "", "q2": "", "q3": "."})
     assert "only the first 0 trials" in refused(f"prior={bare.path}")
 
@@ -337,14 +321,6 @@ def test_value_sigma_and_interval_are_of_the_prior_that_is_named(
     assert "avg@1 0.7 " in one and "cannot be estimated from one trial" in one
 
 
-def test_a_row_twice_counts_once(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", MARKS)
-    before = scored(run)
-    add_attempts(run, {"q1": "0011", "stranger": "1111"}, part="00001")
-    after = scored(run)
-    assert after["uniform_prior"] == before["uniform_prior"] and after["attempts"] == 12
-
-
 def test_costs_come_from_attempts_and_sessions(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", MARKS)
     cost = scored(run)["cost"]
@@ -370,12 +346,3 @@ def test_a_price_is_shown_where_one_is_set(tmp_path: Path, capsys: Capsys) -> No
     assert ", at a price of 36.00\n" in capsys.readouterr().out
     both = scored(run, "engine.price_in=1e6", "engine.price_out=5e5")
     assert both["cost"]["price"] == 66
-
-
-def test_folders_from_before_the_prior_are_read(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", MARKS)
-    config = run.path / "config.yaml"
-    text = config.read_text()
-    assert "  prior: estimated\n" in text
-    config.write_text(text.replace("  prior: estimated\n", "  headline: avg\n"))
-    assert scored(run)["headline"]["prior"] == "none"

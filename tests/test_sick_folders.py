@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, add_verdicts, run_of
 
-from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
@@ -323,17 +322,3 @@ def test_a_link_without_content_is_said_at_once(
         shards.keys(run.path / table, {**rowkeys.TABLES, "grades": GRADES}[table], parquet.Damage())
     with pytest.raises(UserError, match=f"{file}: a broken link"):
         runfolder.open_run(run.path)
-
-
-def test_a_lease_that_is_a_link_to_nothing_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "grade.lease"
-    for make in (lambda: path.symlink_to("gone"), lambda: path.write_text("[" * 200_000)):
-        make()
-        os.utime(path, (0, 0), follow_symlinks=False)
-        with lease.held(path, "grading"):
-            assert lease.fields(path.read_text())["pid"] == os.getpid()
-        assert not os.path.lexists(path)
-    os.mkfifo(path)
-    os.utime(path, (0, 0))
-    with lease.held(path, "grading"):
-        assert path.is_file()

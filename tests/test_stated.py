@@ -46,7 +46,7 @@ def test_a_run_whose_prompt_asks_for_confidence(tmp_path: Path, capsys: Capsys) 
 
 def test_not_attempted_is_what_the_judge_says_not_what_was_cut_off(tmp_path: Path) -> None:
     marks = {"q1": "1000~0"}  # the fifth is truncated
-    run = make_run(tmp_path / "run", marks, "verifier=demo", "dataset.judge=all")
+    run = make_run(tmp_path / "run", marks, "verifier=judge-facts", "dataset.judge=all")
     labels = dict(zip(range(6), "ABCBCA", strict=True))
     rows = [
         {"question_id": "q1", "trial": t, "a": 0.5, "label": label, "cut": False}

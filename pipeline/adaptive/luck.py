@@ -5,7 +5,6 @@ how much more trials vary than those of independent attempts would, of each mode
 difference of two (:func:`scoring.inflation`).
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,25 +45,17 @@ def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> 
     leaders = np.argsort([-scoring.values(of).mean() for of in used], kind="stable")[:2].tolist()
     if len({*known.clusters}) > 1:
         if best is not None and len(codes) > 1:
-            elsewhere, nearest = _elsewhere(used, best, known.clusters)
-            leaders = [best, nearest]
+            chances = {  # of the best against each other one
+                k: float(scoring.paired_questions(used[best], of, clusters=known.clusters)[4])
+                for k, of in enumerate(used)
+                if k != best
+            }
+            nearest = min(chances, key=chances.__getitem__)
+            elsewhere, leaders = chances[nearest], [best, nearest]
         first, *second = (used[k] for k in leaders)
         other = second[0] if second else None
         more = scoring.next_attempts(first, other, clusters=known.clusters)
     return Basis(known.seeds, luck, elsewhere, nearest, leaders, more)
-
-
-def _elsewhere(
-    used: list[npt.NDArray[Any]], best: int, clusters: Sequence[str]
-) -> tuple[float, int]:
-    """Find the model that the best one is least likely to beat on other questions."""
-    chances = {
-        k: float(scoring.paired_questions(used[best], of, clusters=clusters).probability)
-        for k, of in enumerate(used)
-        if k != best
-    }
-    nearest = min(chances, key=chances.__getitem__)
-    return chances[nearest], nearest
 
 
 def sentence(basis: Basis, goal: "Goal") -> str:

@@ -98,7 +98,11 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
     models, questions, _ = codes.shape
     if not questions:  # nothing is prepared
         return
-    race = _race(goal, questions)
+    wanted, kind = target(goal), goal.cfg.independent
+    race: Any = _Widths(goal, questions)
+    if wanted is not None:
+        level, tie = goal.cfg.confidence, goal.margin
+        race = Race(models, questions, wanted, level, tie, independent=kind)  # type: ignore[arg-type]
     live, spent, done = np.ones(models, bool), np.zeros(models, np.int64), 0
     for number, trials in enumerate(goal.looks, 1):
         if codes.shape[2] < trials or (codes[live, :, done:trials] < 0).any():
@@ -118,19 +122,6 @@ def target(goal: Goal) -> Target | None:
     """Return what is to be settled between models; None of until=width, each model by itself."""
     kind, k = goal.until.kind, goal.until.k
     return None if kind == "width" else Target(kind, k, goal.baseline)  # type: ignore[arg-type]
-
-
-def _race(goal: Goal, questions: int) -> Any:
-    if (wanted := target(goal)) is None:
-        return _Widths(goal, questions)
-    return Race(
-        len(goal.names),
-        questions,
-        wanted,
-        confidence=goal.cfg.confidence,
-        tie=goal.margin,
-        independent=goal.cfg.independent,  # type: ignore[arg-type]
-    )
 
 
 def order(known: Look, goal: Goal) -> list[list[str]]:

@@ -13,7 +13,6 @@ from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.compare.conclusion import chance_in_words
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.store import files
-from bayes_at_n.scoring import bayes_ci
 
 _NAMED = 6  # models that a sentence names, unless they are the result
 
@@ -35,11 +34,8 @@ def question(goal: Goal) -> str:
     return f"{questions[goal.until.kind]}? {percent(goal.cfg.confidence)} sure"
 
 
-def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
-    """Tabulate models in the order of their means: intervals, spending, savings, who is open.
-
-    `known`: the outcomes, for Bayes@N, which CSV and JSON hold.
-    """
+def leaderboard(seen: Course) -> Table:
+    """Tabulate models in the order of their means: intervals, spending, savings, who is open."""
     goal, state = seen.goal, seen.states[-1]
     look, tokens = state.known, seen.tokens[-1]
     ranked = [model for group in look.groups for model in group]
@@ -62,10 +58,6 @@ def leaderboard(seen: Course, known: Outcomes | None = None) -> Table:
         f"valid at any number of looks{alike}",
         f"saved: of {plural(goal.trials, 'trial')} per question",
     ]
-    if known is not None:
-        of = [bayes_ci(known.codes[k, :, : state.spent[k]]) for k in ranked]
-        for i, key in ((0, "bayes"), (2, "bayes_low"), (3, "bayes_high")):
-            columns[Column(key, f"Bayes@N {key[6:]}".strip(), wide=True)] = [one[i] for one in of]
     return of_columns(question(goal), columns, notes)
 
 
@@ -198,5 +190,5 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
 
 def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
     """Write the leaderboard and the record. Raises OSError: the folder cannot be written."""
-    tables = {"leaderboard": leaderboard(seen, known)}
+    tables = {"leaderboard": leaderboard(seen)}
     return files.write(folder, "settle", record(seen, known), tables, {})

@@ -24,18 +24,18 @@ def status(folder: Path, watching: bool, every: float | None) -> None:
 
     Raises UserError: the folder holds no race, or a damaged one.
     """
-    runs, about = partial(_runs, folder), partial(_about, folder)
+
+    def runs() -> list[Path]:
+        planned = plan.opened(folder)
+        paths = [run.path for contender in planned.contenders for run in contender.runs]
+        return [path for path in paths if find.is_run(path)]
+
+    about = partial(_about, folder)
     about([])
     if watching:
         watch.watch(runs, every or watch.EVERY_S, about)
     else:
         watch.show(runs, about)
-
-
-def _runs(folder: Path) -> list[Path]:
-    """List the runs of a race that are begun."""
-    paths = [run.path for contender in plan.opened(folder).contenders for run in contender.runs]
-    return [path for path in paths if find.is_run(path)]
 
 
 def _about(folder: Path, runs: Sequence[Progress]) -> Header:

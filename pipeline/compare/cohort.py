@@ -308,7 +308,7 @@ def of_runs(
     weights = graded[names[0]].weights
     points = None if weights is None else np.stack([padded(of, trials) for of in earned])
     used = {member.name: member.run for member in members}
-    unlike = differences.lines(used, stack) + differences.twice(used, stack)
+    unlike = differences.lines(used, stack)
     whole = Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
     return replace(whole, points=points, weights=weights)
 

@@ -127,22 +127,3 @@ def unequal(key: str, values: Mapping[str, Any]) -> list[str]:
 def _short(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:40]}… ({runfolder.short_hash(text)})"
-
-
-def twice(runs: Mapping[str, Run], codes: Codes) -> list[str]:
-    """Write a line for each model with several runs of one protocol."""
-    alike: dict[str, dict[str, Codes]] = defaultdict(dict)
-    for (name, run), of_run in zip(runs.items(), codes, strict=True):
-        settings = runfolder.identity(run.cfg) | protocol(run)
-        settings |= {"id": run.cfg.model.id, "revision": run.cfg.model.revision}
-        alike[repr(sorted(settings.items()))][name] = of_run
-    unlike = []
-    for group in alike.values():
-        if len(group) > 1:
-            model = runs[next(iter(group))].cfg.model.name
-            equal = len({of_run.tobytes() for of_run in group.values()}) < len(group)
-            unlike.append(
-                f"one model: {', '.join(group)} are runs of {model} with the same protocol"
-                + ", and two of them have identical outcomes" * equal
-            )
-    return unlike

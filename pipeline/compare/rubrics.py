@@ -15,7 +15,7 @@ import pyarrow as pa
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import Columns
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.scoring import RubricConfig
@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.categories import Recorded, Scored
 from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
-from bayes_at_n.pipeline.store import rowkeys, runfolder
+from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 _WHAT = "Bayes@N under each rubric, with its weights; avg where no prior can be estimated"
@@ -120,8 +120,20 @@ def _computed(
     cohort: Cohort, cfg: AnalysisConfig, chosen: RubricConfig
 ) -> tuple[ByRubric, list[str]]:
     """Assign the rubrics that are made of signals; return them and the notes of a table."""
-    attempts, unused = _alike(cohort, [_compared(member) for member in cohort.members])
-    limits = _thresholds(cohort, cfg, attempts)
+    every = list[Scored]()
+    for member in cohort.members:  # attempts of the questions that are compared
+        of_run = rubrics.scored(member.run)
+        known = rowkeys.encode(of_run.keys, pa.array(member.question_ids, pa.string())) >= 0
+        of_known = {name: values[known] for name, values in of_run.signals.items()}
+        every.append(Scored(member.run, of_run.keys.filter(pa.array(known)), of_known))
+    attempts, unused = _alike(cohort, every)
+    include, measured = cfg.thresholds.include_invalid, [one.signals for one in attempts]
+    if (file := cfg.thresholds.file) is not None:
+        limits = [rubrics.frozen(file, member.run)["values"] for member in cohort.members]
+    elif cfg.thresholds.scope == "model":
+        limits = [rubric_of.thresholds([one], include) for one in measured]
+    else:
+        limits = [rubric_of.thresholds(measured, include)] * len(measured)
     chosen_rubrics = rubric_of.load(replace(cohort.members[0].run.cfg, rubric=chosen))
     of_runs, lacking = list[dict[str, Categories]](), dict[str, str]()
     for of_run, values in zip(attempts, limits, strict=True):
@@ -140,19 +152,7 @@ def _computed(
     notes += unused + [rubrics.FALLBACK] * (not verifier) + rubrics.why_left_out(lacking)
     used = (rubric for rubric, _ in computed.values())
     notes += rubrics.dependence(used, [member.run for member in cohort.members])
-    paths = [member.run.path / "thresholds.json" for member in cohort.members]
-    own = [runfolder.read_json(path).get("values") for path in paths]
-    if any(of_run != own[0] for of_run in own):
-        notes.append("differs: the runs' own thresholds.json; their rubric scores differ from it")
     return computed, notes
-
-
-def _compared(member: Member) -> Scored:
-    """Read the signals of a run's attempts of the questions that are compared."""
-    attempts = rubrics.scored(member.run)
-    known = rowkeys.encode(attempts.keys, pa.array(member.question_ids, pa.string())) >= 0
-    of_known = {name: values[known] for name, values in attempts.signals.items()}
-    return Scored(member.run, attempts.keys.filter(pa.array(known)), of_known)
 
 
 def _alike(cohort: Cohort, attempts: list[Scored]) -> tuple[list[Scored], list[str]]:
@@ -174,18 +174,6 @@ def _alike(cohort: Cohort, attempts: list[Scored]) -> tuple[list[Scored], list[s
         for one in attempts
     ]
     return kept, unused
-
-
-def _thresholds(
-    cohort: Cohort, cfg: AnalysisConfig, attempts: list[Scored]
-) -> list[dict[str, float | None]]:
-    """Return the thresholds that each run's attempts are compared with."""
-    include, of_runs = cfg.thresholds.include_invalid, [one.signals for one in attempts]
-    if (file := cfg.thresholds.file) is not None:
-        return [rubrics.frozen(file, member.run)["values"] for member in cohort.members]
-    if cfg.thresholds.scope == "model":
-        return [rubric_of.thresholds([of_run], include) for of_run in of_runs]
-    return [rubric_of.thresholds(of_runs, include)] * len(of_runs)
 
 
 def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> Categories:

@@ -53,7 +53,12 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         averages, sigmas = ([row[key] for row in whole] for key in ("_mean_avg", "_mean_avg_sigma"))
         for row, may in zip(whole, leaderboard.ranges(averages, sigmas, level), strict=True):
             row["_ranks"] = may
-    order = sorted(rows.values(), key=lambda row: -row.get("_mean_avg", _mean_of(row, names) - 1))
+
+    def place(row: dict[str, Any]) -> float:  # by the mean; after these by that of fewer datasets
+        fewer = [row[f"{name}_avg"] for name in names if f"{name}_avg" in row]
+        return -float(row.get("_mean_avg", np.mean(fewer) - 1))
+
+    order = sorted(rows.values(), key=place)
     metric, prior = named(priors)
     of_mean = [
         *[Column("_ranks", "rank")] * (len(whole) > 1),
@@ -88,8 +93,3 @@ def scores(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     unlike = by_line({cohort.dataset: cohort.differences for cohort in cohorts})
     notes += [f"differs: {line}" for line in unlike]
     return Table("scores by dataset", columns, order, notes)
-
-
-def _mean_of(row: dict[str, Any], names: Sequence[str]) -> float:
-    """Average a model over the datasets that it has."""
-    return float(np.mean([row[f"{name}_avg"] for name in names if f"{name}_avg" in row]))

@@ -37,7 +37,8 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     if isinstance(scoring := values.get("scoring"), dict):
         scoring.pop("headline", None)  # in folders from before `scoring.prior`
     if isinstance(engine := values.get("engine"), dict):
-        engine.pop("batch_invariant", None)  # in folders from before it was vLLM's variable alone
+        for name in ("batch_invariant", "allow_missing"):  # in folders from before 2026-11-28
+            engine.pop(name, None)
     typed = _change(values, settings) if settings else []
     try:
         cfg = validated(RunConfig, values)

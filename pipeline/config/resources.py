@@ -25,7 +25,6 @@ from bayes_at_n.pipeline.config.checks import (
 # Fields of a request that other settings set.
 _SET = {"model", "prompt", "messages", "token_ids", "input_ids", "sampling_params", "n", "stream"}
 _SET |= {"temperature", "top_p", "top_k", "seed", "max_tokens", "logprobs", "prompt_logprobs"}
-Omittable = Annotated[str, one_of("logprobs", "prompt_logprobs")]
 _ENGINES = [name for name, engine in KINDS.items() if not engine.in_process]
 
 
@@ -65,7 +64,6 @@ class EngineConfig:
     key_env: str = "OPENAI_API_KEY"  # environment variable with the server's key
     # completions: prompts as token ids; chat: as chat turns; auto: token ids if possible
     api: Annotated[str, one_of("auto", "completions", "chat")] = "auto"
-    allow_missing: list[Omittable] = field(default_factory=list)  # data that the server may omit
     patience_s: Amount = 300.0  # seconds to retry a failing request
     timeout_s: Above0 = 3600.0  # seconds per request
 

@@ -16,7 +16,7 @@ from bayes_at_n.scoring.metrics import DEFAULT
 # Settings that `trajectory` sets for each of its runs, and why.
 _OWN = {
     "run_dir": "the runs go to runs/DATASET/MODEL; tag=NAME distinguishes protocols",
-    "stages": "every model is prepared, sampled, graded and scored, with signals",
+    "stages": "every model is prepared, sampled, graded and scored",
     "model.id": "checkpoints= names the folders of the weights",
     "model.checkpoint": "checkpoints= names them",
 }

@@ -34,7 +34,8 @@ from bayes_at_n.pipeline.store import runfolder
 
 PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; of a server that has failed since the last
 _STEP_S = 0.2  # the longest that `generate` waits before it yields
-_CHECKED = ("token_ids", "logprobs", "named")  # required of every response if the probe had it
+# Required of every response if the probe had it.
+_CHECKED = ("token_ids", "logprobs", "prompt_logprobs", "named")
 
 Result = TypeVar("Result")
 
@@ -57,7 +58,6 @@ class OpenAIEngine(Engine):
         self.client = Client(cfg.engine)
         self.findings: probe.Findings = {"url": self.client.url}
         self.reference: probe.Findings = {}  # by which the run's model is recognized
-        self.missing: set[str] = set()  # requested data that the server does not return
         try:
             self.model = self._run(self._connect(rows))
             if self.tokenizer is not None:
@@ -95,11 +95,11 @@ class OpenAIEngine(Engine):
                 if self.tokenizer is None:
                     raise
                 raise UserError(f"{error}. {served.CHAT}, in a new run (tag=NAME)") from error
-            self.missing = probe.judge(model, findings, self.cfg)
+            probe.judge(model, findings, self.cfg)
             self.findings, self.reference = findings, self._store(reference)
             if self.reference != reference:
                 await self._compare(model)
-            model.gives = frozenset(name for name in _CHECKED if findings[name])
+            model.gives = frozenset(name for name in _CHECKED if findings.get(name))
         return model
 
     def _store(self, reference: probe.Findings) -> probe.Findings:
@@ -158,10 +158,9 @@ class OpenAIEngine(Engine):
 
     async def _attempt(self, request: Request) -> Completion:
         s, stop, now = self.cfg.sampling, self.cfg.stops, steady_clock()
-        started, logprobs = now(), s.logprobs and "logprobs" not in self.missing
-        prompt = request.messages or request.context
+        started, prompt = now(), request.messages or request.context
         sample = SampleRequest(
-            prompt, request.max_tokens, request.seed, s, logprobs=logprobs, stop=stop
+            prompt, request.max_tokens, request.seed, s, logprobs=s.logprobs, stop=stop
         )
         try:
             response = await self.model.send(sample)
@@ -169,7 +168,7 @@ class OpenAIEngine(Engine):
                 response = Response(text="", finish_reason="no token ids")
         except Exhausted as error:
             response = Response(text="", finish_reason=str(error))
-        values, reason = response.logprobs if logprobs else None, response.finish_reason
+        values, reason = response.logprobs if s.logprobs else None, response.finish_reason
         fields: Any = {"finish_reason": reason, "token_ids": response.token_ids, "logprobs": values}
         if self.tokenizer is not None and response.token_ids:
             fields = ended(
@@ -258,7 +257,6 @@ class OpenAIEngine(Engine):
             "engine": "openai",
             "servers": [self.findings],
             "in_flight": self.client.in_flight,
-            "missing": sorted(self.missing),
             "args": dict(self.cfg.engine.args),
         }
 

@@ -71,7 +71,8 @@ async def probe(
     texts = [[a.token_ids or (a.text, a.reasoning) for a in some] for some in responses]
     # If the server hides the reasoning, short samples show nothing.
     blank = all(text in (("", None), (None, None)) for some in texts for text in some)
-    if not blank and all(some[0] == other for some in texts for other in some):
+    alike = all(some[0] == other for some in texts for other in some)
+    if alike and not blank and not s.likelihood:
         raise UserError(
             f"{model.client.setting}: gives the same answer to {_SEEDS} different seeds at"
             " temperature 1, so attempts are not independent samples; is there a cache in front? Of"
@@ -200,12 +201,11 @@ async def _log_probs(
     sample = await model.send(request, probing=True)
     # vLLM needs space for one token more than the prompt.
     longer = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
-    try:
-        request = SampleRequest(longer, 1, None, s, prompt_logprobs=True)
-        values = (await model.send(request, probing=True)).prompt_logprobs
-    except Rejected:
-        values = None
+    if (values := await _prompt_logprobs(model, longer, s)) is None:
+        model.echo = True
+        values = await _prompt_logprobs(model, longer, s)
     if values is None:
+        model.echo = False
         return {"prompt_logprobs": False, "replay": None}, {}
     replayed, replay = values[len(prompt) :], None
     if sample.logprobs and replayed:
@@ -214,30 +214,42 @@ async def _log_probs(
     return {"prompt_logprobs": True, "replay": replay}, reference
 
 
-def judge(model: Model, findings: Findings, cfg: RunConfig) -> set[str]:
-    """Warn of what a server lacks; return what the run needs and `engine.allow_missing` allows.
+async def _prompt_logprobs(
+    model: Model, prompt: list[int], s: SamplingConfig
+) -> list[float | None] | None:
+    """Return the log-probs of a prompt; None if the server does not give them."""
+    request = SampleRequest(prompt, 1, None, s, prompt_logprobs=True)
+    try:
+        return (await model.send(request, probing=True)).prompt_logprobs
+    except Rejected:
+        return None
 
-    Raises UserError: the server lacks something else that the run needs.
-    """
-    reasons, dropped = missing(findings, cfg), findings["not_taken"]
+
+def judge(model: Model, findings: Findings, cfg: RunConfig) -> None:
+    """Warn of what a server lacks. Raises UserError: the run needs it."""
+    dropped, reasons = findings["not_taken"], missing(findings, cfg)
     notes = {
         "gives no token ids: texts and counts are the server's": not findings["token_ids"],
         f"does not accept {', '.join(dropped)}: its own defaults apply": dropped,
         "renders chat turns with its own template": findings["api"] == "chat",
     }
-    for line in [*reasons.values(), *(note for note, holds in notes.items() if holds)]:
+    for line in (note for note, holds in notes.items() if holds):
         warn(f"{model.client.url} {line}")
-    if refused := [name for name in reasons if name not in cfg.engine.allow_missing]:
-        without = " ".join(f"sampling.{name}=false" for name in refused)
+    if cfg.sampling.likelihood and not findings.get("prompt_logprobs"):
         raise UserError(
-            f"{model.client.setting}: lacks what this run needs ({', '.join(refused)}); to continue"
-            f" without: engine.allow_missing=[{','.join(refused)}], or {without} with a tag=NAME"
+            f"{model.client.setting}: gives no log-probs of prompts, by prompt_logprobs or by echo,"
+            f" which sampling.likelihood={cfg.sampling.likelihood} needs; vLLM's server does"
         )
-    return set(reasons)
+    if reasons:
+        without = " ".join(f"sampling.{name}=false" for name in reasons)
+        raise UserError(
+            f"{model.client.setting}: {', and '.join(reasons.values())}; to continue without them:"
+            f" {without}, in a new run (tag=NAME)"
+        )
 
 
 def missing(findings: Findings, cfg: RunConfig) -> dict[str, str]:
-    """Return what a run needs and a server lacks: by name in `engine.allow_missing`, the reason."""
+    """Return what a run needs and a server lacks: the reason, by name in `sampling`."""
     reasons, s = {}, cfg.sampling
     if s.logprobs and not findings["logprobs"]:
         reasons["logprobs"] = "gives no log-probs of what it samples"

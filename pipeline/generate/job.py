@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.tidy import leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
-from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.prepare import likelihood, questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -121,6 +121,7 @@ class Job:
         if not self.open:
             return
         self.check()
+        self.tokenizer = engine.tokenizer
         sessions.prove(self.run, good=True)
         self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
@@ -146,16 +147,17 @@ class Job:
         self.allowance.began(position)
         self._busy_at = time.monotonic()
         question_id, trial = self.keys[position]
-        row = self.prompts(self.rows[question_id], trial)
+        cfg, row = self.run.cfg, self.prompts(self.rows[question_id], trial)
         request = engines.Request(
             question_id=question_id,
             trial=trial,
             prompt_token_ids=row["prompt_token_ids"],
             messages=questions_table.messages(row),
             max_tokens=row["max_tokens"],
-            seed=attempt_seed(self.run.cfg, question_id, trial),
+            seed=attempt_seed(cfg, question_id, trial),
             run=self.number,
-            cfg=self.run.cfg,
+            cfg=cfg,
+            options=likelihood.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
         )
         return self.continued(request)
 
@@ -237,7 +239,7 @@ class Job:
         path = self.run.path / sessions.CLAIMS / "prompts"
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
-            missing, failed = runfolder.missing_prompt_logprobs(run), ""
+            missing = runfolder.missing_prompt_logprobs(run)
             try:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
@@ -247,23 +249,22 @@ class Job:
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
             except Exception as error:  # engines raise whatever their parts raise
-                if isinstance(error, UserError) and not stop.signal_number:
+                if stop.signal_number:
+                    return
+                if isinstance(error, UserError):
                     raise
-                missing, failed = [], one_line(error)
-            if stop.signal_number:
-                return
-            if missing:
-                self.prove(engine, stopping.PROBE_S)
-                self.check()
-                questions_table.write(run.path / "questions.parquet", run.questions)
-            elif failed:
                 with runfolder.locked_settings(run):
                     failing = {runfolder.UNREADABLE: runfolder.reader_versions(run)}
                     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | failing)
-                warn(
-                    f"log-probs of prompts: the engine failed ({failed}); they stay null. To try"
-                    " again with vLLM's other model runner, `run` with VLLM_USE_V2_MODEL_RUNNER=0"
+                return warn(
+                    f"log-probs of prompts: the engine failed ({one_line(error)}); they stay null."
+                    " To try again with vLLM's other model runner, `run` with"
+                    " VLLM_USE_V2_MODEL_RUNNER=0"
                 )
+            if missing and not stop.signal_number:
+                self.prove(engine, stopping.PROBE_S)
+                self.check()
+                questions_table.write(run.path / "questions.parquet", run.questions)
 
     def check_finished(self) -> None:
         """Raise TryAgain if attempts that the engine returned unfinished are still pending."""

@@ -1,20 +1,24 @@
 // The page of `label`: one attempt at a time, and a person says by a key whether it is correct.
-// Labels stay in the browser, by the attempts of the page, until they are downloaded.
+// Labels stay in the browser, by person and attempt, until they are downloaded.
 
 const { Component, html, render } = htmPreact;
 const count = (number) => number.toLocaleString("en");
 const rows = JSON.parse(document.getElementById("page-data").textContent);
-const nameOf = ({ run, question_id: question, trial }) => JSON.stringify([run, question, trial]);
-const KEPT = "bayes-labels"; // in the browser: labels by attempt
-const labels = new Map(rows.filter(({ correct }) => correct !== null).map((row) => [nameOf(row), row.correct]));
-try {
-  for (const [name, label] of JSON.parse(localStorage.getItem(KEPT) ?? "[]")) labels.set(name, label);
-} catch { /* nothing is kept */ }
+const kept = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
+const keep = (key, value) => { try { localStorage.setItem(key, value); } catch { /* not kept */ } };
+const nameOf = (row) => JSON.stringify([row.run, row.question_id, row.trial, row.text.length]);
+let [person, labels, at] = ["labels", new Map(), 0];
+function load(name) {
+  person = name.replace(/[^\w-]/g, "_") || "labels";
+  keep("bayes-labeler", person);
+  labels = new Map([...rows.filter(({ correct }) => correct !== null).map((row) => [nameOf(row), row.correct]),
+    ...JSON.parse(kept(`bayes-labels-${person}`) ?? "[]")]);
+  show(rows.findIndex((row) => labelOf(row) === undefined));
+}
 const CHOICES = [["y", true, "✓ correct"], ["n", false, "✗ not correct"], ["u", null, "? cannot tell"]];
 // Of points the keys are their digits, and the labels their scores.
 const choicesOf = ({ scores }) => (scores ? [...scores.map((score, i) => [String(i), score, String(i)]), CHOICES[2]] : CHOICES);
 const labelOf = (row) => labels.get(nameOf(row));
-let at = Math.max(0, rows.findIndex((row) => labelOf(row) === undefined));
 
 function show(place) {
   at = Math.min(Math.max(place, 0), rows.length - 1);
@@ -23,16 +27,15 @@ function show(place) {
 }
 function say(label) {
   labels.set(nameOf(rows[at]), label);
-  try { localStorage.setItem(KEPT, JSON.stringify([...labels])); } catch { /* not kept */ }
+  keep(`bayes-labels-${person}`, JSON.stringify([...labels]));
   const next = rows.findIndex((row, i) => i > at && labelOf(row) === undefined);
   show(next < 0 ? at + 1 : next);
 }
 function download() {
-  const given = rows.filter((row) => labelOf(row) !== undefined).map(({ run, question_id: question, trial, chance, ...row }) => (
-    JSON.stringify({ run, question_id: question, trial, chance, correct: labelOf({ run, question_id: question, trial, ...row }) })));
-  const name = document.getElementById("name").value.replace(/[^\w-]/g, "_") || "labels";
-  const link = el("a", { download: `${name}.jsonl`, href: URL.createObjectURL(new Blob([`${given.join("\n")}\n`])) });
-  link.click();
+  const given = rows.filter((row) => labelOf(row) !== undefined).map((row) => JSON.stringify({ run: row.run,
+    question_id: row.question_id, trial: row.trial, chance: row.chance, correct: labelOf(row) }));
+  const href = URL.createObjectURL(new Blob([`${given.join("\n")}\n`]));
+  el("a", { download: `${person}.jsonl`, href }).click();
 }
 
 function draw() {
@@ -47,7 +50,7 @@ function draw() {
         <button type="button" onClick=${() => show(at - 1)}>← <kbd>k</kbd></button>
         <button type="button" onClick=${() => show(at + 1)}>→ <kbd>j</kbd></button>
         ${answer && html`<button type="button" onClick=${toAnswer}>↓ Answer <kbd>a</kbd></button>`}
-        <input id="name" placeholder="your name" aria-label="Your name" />
+        <input id="name" aria-label="Your name" value=${person} onChange=${(event) => load(event.target.value)} />
         <button type="button" onClick=${download}>Download <kbd>s</kbd></button></div></div></section>
     <section aria-label="Problem" key=${`problem ${at}`}><h3>Problem</h3>${prose(row.problem)}
       ${row.gold && html`<p>Gold answer: <bdi>${row.gold}</bdi></p>`}</section>
@@ -62,4 +65,4 @@ document.addEventListener("keydown", (event) => {
   if (choice) say(choice[1]);
   else keys[event.key]?.();
 });
-addEventListener("load", draw); // all scripts are there
+addEventListener("load", () => load(kept("bayes-labeler") ?? "")); // all scripts are there

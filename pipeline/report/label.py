@@ -35,14 +35,15 @@ def label(words: list[str], open: bool = False) -> None:
 
     `labels.sample=N` draws N more: the first at random, later ones rather where the labels so far
     show errors, or grader and verifier disagree. Several runs share a page, in random order.
-    Raises UserError: no run, or one without grades. OSError: the folder cannot be written.
+    Raises UserError: no run, or one without outcomes or texts.
     """
     folders, settings = compose.folders_of(words)
     paths = [run for folder in folders for run in find.runs_in(Path(folder))]
     if not paths:
         raise UserError(f"label: name run folders, as in `{PROGRAM} label runs/aime25`")
     runs = [Run(configured([str(path), *settings], "label")) for path in paths]
-    rows = [row for run in runs for row in _rows(run)]
+    if not (rows := [row for run in runs for row in _rows(run)]):
+        raise UserError(f"{paths[0]}: its attempts have no texts to label")
     random.Random(0).shuffle(rows)
     out = paths[0] / "labels" if len(paths) == 1 else paths[0].parent / "_labels"
     out.mkdir(exist_ok=True)
@@ -58,20 +59,26 @@ def draw(run: Run) -> labels.Drawn:
     """Draw what `labels.sample` asks for, by default 60 attempts of a run without any; keep all."""
     found, before = outcomes.read(run), labels.drawn(run)
     keys = people.keys_of(found)
-    earlier, order = np.zeros(keys.size), np.empty(0, np.int64)
+    sample = labels.Drawn(keys, np.empty((0, keys.size)), keys[:0], keys[:0])
     if before:
-        rows, order = rowkeys.rows_of(keys, before.keys), before.order
-        earlier = np.where(rows < 0, 0.0, before.chances[rows])
-    left = ~np.isin(keys, order)
+        rows = rowkeys.rows_of(keys, before.keys)
+        sample = before._replace(keys=keys, chances=np.where(rows < 0, 0, before.chances[:, rows]))
+    left = ~np.isin(keys, sample.order)
     size = min(run.cfg.labels.sample or (0 if before else SAMPLE), int(left.sum()))
     if not size:
         if before:
             return before
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
-    now = label_chances(people.doubts(run, found, keys) if before else earlier, size, left=left)
-    rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size, order.size])
-    order = np.append(order, keys[left][drawn_sample(now[left], rng)])
-    sample = labels.Drawn(keys, 1 - (1 - earlier) * (1 - now), order)
+    doubts = people.doubts(run, found, keys) if before else np.zeros(keys.size)
+    now, number = label_chances(doubts, size, left), len(sample.chances)
+    rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size, number])
+    more = keys[left][drawn_sample(now[left], rng)]
+    sample = labels.Drawn(
+        keys,
+        np.vstack([sample.chances, now]),
+        np.append(sample.order, more),
+        np.append(sample.draws, np.full(size, number)),
+    )
     (run.path / "labels").mkdir(exist_ok=True)
     with atomic.replacing(run.path / "labels" / "drawn.npz") as file:
         np.savez_compressed(file, **sample._asdict())
@@ -81,8 +88,9 @@ def draw(run: Run) -> labels.Drawn:
 def _rows(run: Run) -> list[dict[str, Any]]:
     """Return what the page shows of a run's drawn attempts, and by what its download names them."""
     sample, file = draw(run), run.cfg.labels.file
+    whole = 1 - np.prod(1 - sample.chances, axis=0)
     given = labels.rows(Path(file).expanduser(), run) if file else {}
-    chances = dict(zip(sample.keys.tolist(), sample.chances.tolist(), strict=True))
+    chances = dict(zip(sample.keys.tolist(), whole.tolist(), strict=True))
     answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), sample.order)["answer"]
     found, keys = list[dict[str, Any]](), sample.order.tolist()
     for i, text in rowkeys.responses(run, sample.order, parquet.Damage(), few=True):

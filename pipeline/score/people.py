@@ -32,19 +32,21 @@ def keys_of(graded: Outcomes) -> Ints:
 
 
 def words(run: Run, found: Outcomes, keys: Ints) -> dict[str, Floats]:
-    """Return what each judge says of the attempts, (n,), 0 to 1: `grader`, and any `verifier`.
+    """Return what each judge says of the attempts, (n,), 0 to 1: `outcomes`, and any `verifier`.
 
-    Where the rules cannot decide, the grader's word is the verifier's P(A), or 0.
+    Where no outcome could be decided, it is the verifier's P(A), or 0.
     """
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"], "warn").table, keys)
     codes = found.codes[found.codes != PENDING]
     p = pc.fill_null(verdict["a"], 0.0).to_numpy().clip(0, 1)
     scored = values(found.matrix).filled(0)[found.codes != PENDING].astype(np.float64)  # or points
-    said = {"grader": np.where(np.isin(codes, UNDECIDED), p, scored)}
+    said = {"outcomes": np.where(np.isin(codes, UNDECIDED), p, scored)}
     if not verdict["label"].null_count:
         said["verifier"] = pc.equal(verdict["label"], "A").cast("float64").to_numpy()
     return {
-        name: of for name, of in said.items() if name == "grader" or (of != said["grader"]).any()
+        name: of
+        for name, of in said.items()
+        if name == "outcomes" or (of != said["outcomes"]).any()
     }
 
 
@@ -57,15 +59,15 @@ def lengths(run: Run, keys: Ints) -> Ints:
 def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
     """Guess the squared error of the judge's word on each attempt, (n,).
 
-    From the labels so far, by what it says, by length, and where grader and verifier differ.
+    From the labels so far, by what it says, by length, and where outcome and verifier differ.
     """
     said, people = words(run, found, keys), labels.read(run, keys)
-    grader = said["grader"]
-    differ = np.abs(grader - said.get("verifier", grader)) >= 0.5
-    cell = 4 * differ + 2 * (grader >= 0.5) + lengths(run, keys)
+    own = said["outcomes"]
+    differ = np.abs(own - said.get("verifier", own)) >= 0.5
+    cell = 4 * differ + 2 * (own >= 0.5) + lengths(run, keys)
     errors, many = np.where(np.arange(8) < 4, 0.05, 0.3) * 2, np.full(8, 2.0)  # a guess of ours
     if people:
-        errors += np.bincount(cell[people.at], (people.values - grader[people.at]) ** 2, 8)
+        errors += np.bincount(cell[people.at], (people.values - own[people.at]) ** 2, 8)
         many += np.bincount(cell[people.at], minlength=8)
     return np.asarray((errors / many)[cell])
 
@@ -100,8 +102,8 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         rows[-1] |= _errors(people, sharp, np.ones(keys.size, bool))
         add("  corrected by people", powered.value, powered.low, powered.high)
         if powered.pool is not None:
-            add("  corrected, similar questions", powered.value, *powered.pool[2:])
-        add("  misclassification model", bayes.score.value, *bayes.score[2:])
+            add("  on similar questions", powered.value, *powered.pool[2:])
+        add("  misclassification", bayes.score.value, *bayes.score[2:])
         by_length = dict[str, Parts]()
         for half, group in enumerate(GROUPS[: 2 * long.max()]):  # none if all are as long
             ends = {k: of._asdict() for k, of in bayes._asdict().items() if k != "score"}
@@ -138,7 +140,7 @@ def of_runs(runs: Mapping[str, Run], confidence: float) -> Table | None:
         made = corrected(run, outcomes.read(run, quiet=True)) if labels.files(run) else None
         if made:
             record, table = made
-            of = record["grader"]["corrected"]
+            of = record["outcomes"]["corrected"]
             ends = {"corrected": of["value"], "interval": (of["low"], of["high"])}
             first = {key: table.rows[0][key] for key in ("value", "missed", "accepted")}
             rows.append({"model": name, "labels": record["labels"], **first, **ends})

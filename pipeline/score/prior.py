@@ -1,7 +1,6 @@
 """Another run as the prior: its trials are evidence from before the first trial of this one.
 
-A question that both runs hold is matched by its hash. One that the other run lacks gets the shares
-of all its attempts, as of a related dataset, which `prior.weight` must then weigh.
+Questions are matched by their hash; the other run must hold all of this one's.
 
 Source: arXiv 2510.04265, Algorithm 1 (R0); the weight is our addition (docs/scoring.md).
 """
@@ -26,7 +25,7 @@ class Prior(NamedTuple):
     """A run whose trials are the prior of M questions of another one."""
 
     run: Run
-    rows: list[int]  # M: where the run has each question, -1 where it does not
+    rows: list[int]  # M: where the run has each question
     codes: Codes  # (M', N') outcomes of its own questions in the trials that count
     weight: float | None  # of how many trials of a question they have; None: of N'
 
@@ -34,17 +33,14 @@ class Prior(NamedTuple):
         """Return R0 of wrong and correct answers: counts (M, 2)."""
         right, graded = self.codes == CORRECT, self.codes != PENDING
         own = np.stack([of.sum(axis=1) for of in (graded & ~right, right)], axis=-1)
-        shares = own.sum(axis=0) / max(own.sum(), 1) * (self.weight or 0)
-        known = scoring.down_weight(Counts(own), self.weight or self.codes.shape[1], 2)
-        return Counts(np.concatenate([np.asarray(known.values), [shares]])[self.rows])
+        return scoring.down_weight(Counts(own[self.rows]), self.weight or self.codes.shape[1], 2)
 
 
 def drifted(prior: Prior, matrix: Any, confidence: float) -> str:
     """Say that a prior's attempts are unlike those of the run, (M, N); empty where they are not."""
     if not matrix.count(axis=1).all():
         return ""
-    own = (prior.codes != PENDING).sum(axis=1)
-    trials = np.append(own, own.sum())[prior.rows]
+    trials = (prior.codes != PENDING).sum(axis=1)[prior.rows]
     found = scoring.prior_drift(matrix, prior.outcomes(), trials, confidence)
     if found.p >= scoring.DRIFT_LEVEL:
         return ""
@@ -75,14 +71,12 @@ def load(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
         raise UserError(f"prior={path}: {error}") from error
     if other.path.resolve() == run.path.resolve():
         raise UserError(f"prior={path}: is this run itself, so its trials would count twice")
-    missing = [name for mark, name in marks.items() if mark not in rows]
-    if missing and cfg.weight is None:
+    if missing := [name for mark, name in marks.items() if mark not in rows]:
         lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
-        raise UserError(f"prior={path}: lacks {lacks}; set prior.weight (docs/scoring.md)")
+        raise UserError(f"prior={path}: lacks {lacks}; name a run of the same questions")
     trials = cfg.trials or earlier.codes.shape[1]
     complete = int((earlier.codes != PENDING).all(axis=0).cumprod().sum())
     if complete < (trials if cfg.weight is None else 1) or earlier.codes.shape[1] < trials:
         why = f"of {path} only the first {complete} trials are graded"
         raise UserError(f"prior.trials={trials}: {why}")
-    places = [rows.get(mark, -1) for mark in marks]
-    return Prior(other, places, earlier.codes[:, :trials], cfg.weight)
+    return Prior(other, [rows[mark] for mark in marks], earlier.codes[:, :trials], cfg.weight)

@@ -59,8 +59,9 @@ def confidence(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
 
 def attempted(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
     """Compute SimpleQA's F-score where the judge's own outcome is that nothing was attempted."""
-    judged = found.judged
-    if judged is None or not (passed := judged & (found.codes == NO_ANSWER)).any():
+    if found.judged is None or run.cfg.verifier.kind != "generate":  # C of others is "invalid"
+        return None
+    if not (passed := found.judged & (found.codes == NO_ANSWER)).any():
         return None
     total = int((found.codes != PENDING).sum())
     not_attempted, correct = passed.sum() / total, (found.codes == CORRECT).sum() / total

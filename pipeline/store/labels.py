@@ -24,14 +24,15 @@ Row = dict[str, Any]
 
 
 class Drawn(NamedTuple):
-    """Which of n attempts were drawn to be labeled, in order, and with what chance each was to be.
+    """Which of n attempts were drawn to be labeled in R draws, and with what chance each was to be.
 
-    Chances are of all draws so far together.
+    Within a draw the order is random, so that whoever stops early has labeled a random part of it.
     """
 
     keys: Ints  # (n,) `rowkeys.encode`
-    chances: Floats  # (n,)
-    order: Ints  # keys of the m drawn
+    chances: Floats  # (R, n) of each draw, had the attempt not been drawn before
+    order: Ints  # (m,) keys of the drawn
+    draws: Ints  # (m,) the draw of each, 0..R-1
 
 
 class People(NamedTuple):
@@ -92,9 +93,10 @@ def read(run: Run, keys: Ints) -> People | None:
     values = np.array([np.mean([row["correct"] for row in of]) for of in said])
     of_rows = np.array([of[0]["chance"] or 0.0 for of in said])
     chances: Floats | None = of_rows if of_rows.all() else None
-    if sample is not None:  # of those drawn, in random order, some are labeled
-        chances = sample.chances[rowkeys.rows_of(known, sample.keys)]
-        chances = chances * known.size / sample.order.size
+    if sample is not None:  # of each draw a random part is labeled
+        part = np.bincount(sample.draws, np.isin(sample.order, known)) / np.bincount(sample.draws)
+        of_draws = sample.chances[:, rowkeys.rows_of(known, sample.keys)]
+        chances = 1 - np.prod(1 - part[:, None] * of_draws, axis=0)
     of_people = {name: {k: float(r["correct"]) for k, r in of.items()} for name, of in by.items()}
     return People(places, values, chances, of_people)
 

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.sampling import RepetitionDetection
 from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
+from bayes_at_n.pipeline.config.settings import LabelsConfig, PromptConfig, RunConfig
 from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 from bayes_at_n.verifiers import LETTERS
@@ -39,7 +39,9 @@ DEFAULTS: dict[str, Any] = {
     **{"engine.args": {}, "model.quantization": None, "model.reasoning_parser": None},
     **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
     **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
+    **{"sampling.likelihood": None, "prompt.option": PromptConfig.option},
     **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
+    "sampling.json_schema": {},
 }
 _ARGUMENTS = yaml.load(
     Path(trust.__file__).with_name("engine_args.yaml").read_bytes(), yaml.CSafeLoader
@@ -335,7 +337,7 @@ def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple
 
 def missing_prompt_logprobs(run: Run) -> list[dict[str, Any]]:
     """Return the questions with pending prompt log-probs, unless this engine has failed at them."""
-    if not run.cfg.sampling.prompt_logprobs or "prompt_logprobs" in run.cfg.engine.allow_missing:
+    if not run.cfg.sampling.prompt_logprobs:
         return []
     missing = [row for row in run.questions if row["prompt_logprobs"] is None]
     failed = missing and read_json(run.manifest).get(UNREADABLE) == reader_versions(run)

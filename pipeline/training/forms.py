@@ -223,35 +223,21 @@ def of_suite(rows: Rows) -> dict[str, Table]:
     Table 1 has the largest window, Table 2 the smallest, with greedy decoding or likelihood.
     """
     windows = sorted({row["window"] for row in rows} - {1})
-    first = [row for name in suite.TABLE_1 for row in where(rows, dataset=name)]
-    one = of_map([row for row in first if row["window"] in (1, *windows[-1:])])
     groups = {name: group for group, of in suite.TABLE_4.items() for name in of}
+    first = [row for name in suite.TABLE_1 for row in where(rows, dataset=name)]
+    found = of_map([row for row in first if row["window"] in (1, *windows[-1:])])
+    merge, shown = of_map(rows).get("merge"), (GREEDY.name, AVG, f"{PASS}2", f"{PASS}4")
+    if merge:
+        titles = {"dataset": "Benchmarks", "original": "Original", "merge": "Merge"}
+        titles |= {"improve": "Improve", "training": "training"}
+        once = ("greedy", "avg@1")  # decoded once, or the likeliest letter
+        lines = [r for r in merge.rows if r["window"] == windows[0] and r["metric"] in once]
+        heads = [replace(c, title=titles[c.key]) for c in merge.columns if c.key in titles]
+        title = f"Merge@{windows[0]} against single checkpoints (MaP's Table 2)"
+        found["merge"] = Table(title, heads, lines, [_SHARED, "greedy, or the likeliest letter"])
     last = [row for name in groups for row in where(rows, dataset=name)]
-    shown = (GREEDY.name, AVG, f"{PASS}2", f"{PASS}4")
-    four = of_map([row for row in last if row["metric"] in shown])
-    found = {stem: table for stem, table in one.items() if stem == "protocols"}
-    if passk := four.get("passk"):
-        heads = [replace(head, group=groups.get(head.title, head.group)) for head in passk.columns]
-        note = "Greedy of MMLU and CMMLU: the likeliest letter"
-        found["passk"] = replace(passk, columns=heads, notes=[*passk.notes, note])
-    if windows:
-        found["merge"] = _suite_table2(where(rows, steps=COMMON), windows[0])
-    return {stem: table for stem, table in found.items() if table.rows}
-
-
-def _suite_table2(common: Rows, window: int) -> Table:
-    lines: list[Row] = []
-    for (training, name), group in grouped(common, "training", "dataset").items():
-        taus = {(row["window"], row["metric"]): row["tau"] for row in group}
-        metric = GREEDY.name if (1, GREEDY.name) in taus else AVG
-        before, after = taus.get((1, metric)), taus.get((window, metric))
-        if before is not None and after is not None:
-            cells = {"original": before, "merge": after, "improve": after - before}
-            lines.append({"training": training, "benchmark": name, **cells})
-    heads = [
-        *names(lines, training="training"),
-        *columns(align="left", benchmark="Benchmarks"),
-        *columns("{:.3f}", original="Original", merge="Merge", improve="Improve"),
-    ]
-    note = f"MaP's τ over the shared steps, Merge@{window}; greedy decoding or the likeliest letter"
-    return Table("what merging changes (MaP's Table 2)", heads, lines, [note])
+    passk = of_map([row for row in last if row["metric"] in shown])["passk"]
+    heads = [replace(head, group=groups.get(head.title, "")) for head in passk.columns]
+    note = "Greedy of MMLU and CMMLU: the likeliest letter"
+    found["passk"] = replace(passk, columns=heads, notes=[*passk.notes, note])
+    return found

@@ -129,10 +129,7 @@ def combined(tracks: Sequence[Track]) -> list[Track]:
     by_key = {(track.training, track.window, track.dataset): track for track in tracks}
     for training, window in dict.fromkeys((t.training, t.window) for t in tracks):
         for name, benchmark in suite.BENCHMARKS.items():
-            parts = [by_key.get((training, window, dataset)) for dataset in benchmark.datasets]
-            if None in parts:  # of a training that is watched: not yet
-                continue
-            first, *more = (part for part in parts if part is not None)
+            first, *more = (by_key[training, window, dataset] for dataset in benchmark.datasets)
             if more:
                 R = np.concatenate([first.R, *(part.R for part in more)], axis=1)
                 first = first._replace(R=R, tokens=Tokens(None, None))

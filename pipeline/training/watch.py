@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.base.console import note, percent, warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.settle import Request
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
-from bayes_at_n.pipeline.display.table import CHANCE, Table, chance, columns
+from bayes_at_n.pipeline.display.table import CHANCE, Table, columns, formatted
 from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.trackers import Tracker
 from bayes_at_n.pipeline.store import runfolder
@@ -217,7 +217,10 @@ class Watch:
             for row in rows:
                 if (key := (row["dataset"], row["window"], row["step"])) in self.told:
                     continue
-                note(line(row))
+                cells = (
+                    f"{c.title} {formatted(c, row[c.key])}" for c in table([row], self.cfg).columns
+                )
+                note(", ".join(cells))
                 name = f"steps/{row['dataset']}/merge_{row['window']}"
                 values = {f"{name}/{k}": v for k, v in row.items() if isinstance(v, int | float)}
                 for to in self.base.track.to:
@@ -245,17 +248,6 @@ class Watch:
         )
         note(f"track={to}: {tracker.address}")
         return tracker
-
-
-def line(row: Row) -> str:
-    """Return a point as a line."""
-    text = f"{row['name']}, {row['dataset']}, Merge@{row['window']}: avg@N {row['value']:.3f}"
-    text += f" ({row['low']:.3f} to {row['high']:.3f})"
-    if row["change"] is not None:
-        text += f"; change {row['change']:+.3f}, z {row['z']:+.2f}, P(rise)"
-        text += f" {chance(row['probability'])}, {'real' if row['real'] else 'not real'}; τ so far"
-        text += f" {row['tau']:.3f}"
-    return f"{text}; {row['tokens']:,.0f} tokens, {row['seconds']:.0f} s, cost {row['cost']:.3g}"
 
 
 def table(rows: Sequence[Mapping[str, Any]], cfg: TrajectoryConfig) -> Table:

@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.training import checkpoints, suite
 from bayes_at_n.pipeline.training.checkpoints import Checkpoint
 
 LEAST = 2  # checkpoints, or windows: one score cannot rise or fall
-STAGES = "stages=[prepare,generate,grade,categorize,score]"  # votes need the confidence
+STAGES = "stages=[prepare,generate,grade,score]"
 _PLACEHOLDER = "NAME-OF-A-CHECKPOINT"  # replaced in model.name by a checkpoint's name
 _ONCE = [
     "sampling.temperature=0.0",

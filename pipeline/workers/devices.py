@@ -63,68 +63,45 @@ def gpu_groups(gpus: Sequence[str], replicas: int, size: int, key: str = "engine
     return [",".join(gpus[i * size : (i + 1) * size]) for i in range(replicas)]
 
 
-def visible_gpus(setting: str | None = None, listing: str | None = None) -> list[str]:
+def visible_gpus(setting: str | None = None) -> list[str]:
     """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
 
-    Args:
-        setting: CUDA_VISIBLE_DEVICES, by default this process's. As in CUDA, the first entry that
-            names no GPU ends the list.
-        listing: output of `nvidia-smi -L`, which is run if CUDA_VISIBLE_DEVICES is not set.
+    `setting`: CUDA_VISIBLE_DEVICES, by default this process's; if it is not set, all GPUs of this
+    machine. As in CUDA, the first entry that names no GPU ends the list.
 
     >>> visible_gpus("2, 3,-1,4"), visible_gpus("GPU-5c9f,MIG-GPU-5c9f/1/0"), visible_gpus("")
     (['2', '3'], ['GPU-5c9f', 'MIG-GPU-5c9f/1/0'], [])
-    >>> visible_gpus(listing='''GPU 0: NVIDIA H100 (UUID: GPU-aa)
-    ... GPU 1: NVIDIA H100 (UUID: GPU-bb)
-    ...   MIG 1g.10gb     Device  0: (UUID: MIG-cc)
-    ...   MIG 1g.10gb     Device  1: (UUID: MIG-dd)
-    ... ''')
-    ['0', 'MIG-cc', 'MIG-dd']
     """
-    if setting is None and listing is None:
-        setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if setting is not None:
-        named = []
-        for name in map(str.strip, setting.split(",")):
-            if not name.isdigit() and not name.startswith(("GPU-", "MIG-")):
-                break  # empty, -1, or Slurm's NoDevFiles
-            named.append(name)
-        return named
-    gpus = []
-    listing = _smi("-L") if listing is None else listing
-    for number, rest in re.findall(r"^GPU (\d+)(.*?)(?=^GPU|\Z)", listing, re.M | re.S):
-        gpus += re.findall(r"\(UUID: (MIG-[^)]+)", rest) or [number]
-    return gpus
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES") if setting is None else setting
+    if setting is None:
+        return [number for number, _, _ in _table()]
+    names = map(str.strip, setting.split(","))
+    # An entry that is empty, -1, or Slurm's NoDevFiles ends the list.
+    return [*itertools.takewhile(re.compile(r"\d+$|GPU-|MIG-").match, names)]
 
 
-def memory(gpus: Sequence[str], table: str | None = None, listing: str | None = None) -> int | None:
+def memory(gpus: Sequence[str], table: Sequence[tuple[str, ...]] | None = None) -> int | None:
     """Return the memory of the smallest of some GPUs in bytes; None if one is not known.
 
     Args:
         gpus: their names, as `visible_gpus` returns them.
-        table: number, UUID and MiB of each GPU as nvidia-smi prints them, by default run here.
-        listing: see `visible_gpus`; the sizes of MIG instances are in it, as `1g.10gb`.
+        table: number, UUID and MiB of each GPU, by default of this machine.
 
-    >>> table = "0, GPU-5c9f, 143771\\n1, GPU-77aa, 81559\\n"
-    >>> [memory(gpus, table, "") for gpus in (["0"], ["0", "GPU-77"], ["2"], [])]
+    >>> table = [("0", "GPU-5c9f", "143771"), ("1", "GPU-77aa", "81559")]
+    >>> [memory(gpus, table) for gpus in (["0"], ["0", "GPU-77"], ["2"], [])]
     [150754820096, 85520809984, None, None]
-    >>> memory(["MIG-cc"], "", "  MIG 1g.10gb     Device  0: (UUID: MIG-cc)")
-    10000000000
     """
-    query = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-    table = _smi(*query) if table is None else table
-    listing = _smi("-L") if listing is None else listing
-    sizes: dict[str, int] = {}
-    for number, uuid, mebibytes in re.findall(r"^(\d+), (\S+), (\d+)$", table, re.M):
-        sizes |= dict.fromkeys((number, uuid), int(mebibytes) << 20)
-    for gigabytes, uuid in re.findall(r"MIG \S*?(\d+)gb.*?\(UUID: (MIG-[^)]+)", listing):
-        sizes[uuid] = int(gigabytes) * 10**9
-    matches = [[size for gpu, size in sizes.items() if _is_named(gpu, name)] for name in gpus]
-    return min((match[0] for match in matches), default=None) if all(matches) else None
+    table = _table() if table is None else table
+    sizes = [
+        next((int(mib) << 20 for number, uuid, mib in table if _is_named(number, uuid, name)), 0)
+        for name in gpus
+    ]
+    return min(sizes, default=0) or None
 
 
-def _is_named(gpu: str, name: str) -> bool:
+def _is_named(number: str, uuid: str, name: str) -> bool:
     """Return whether CUDA takes `name` for a GPU: its number, or a prefix of its UUID."""
-    return name == gpu if name.isdigit() else gpu.startswith(name)
+    return name == number if name.isdigit() else uuid.startswith(name)
 
 
 def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
@@ -159,5 +136,8 @@ def _threads(most: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
-def _smi(*options: str) -> str:
-    return "\n".join(environment.printed("nvidia-smi", *options))
+def _table() -> list[tuple[str, ...]]:
+    """Return number, UUID and MiB of each GPU of this machine, as nvidia-smi prints them."""
+    query = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
+    lines = "\n".join(environment.printed("nvidia-smi", *query))
+    return re.findall(r"^(\d+), (\S+), (\d+)$", lines, re.M)

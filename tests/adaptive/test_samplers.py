@@ -92,12 +92,10 @@ class Forked(Residents):
         return os.waitstatus_to_exitcode(status) if pid else None
 
 
-@pytest.mark.parametrize(
-    ("places", "sets"), [pytest.param(1, ["sums"], marks=pytest.mark.soak), (2, ["sums", "more"])]
-)
 def test_what_is_decided_is_that_of_the_same_rounds_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None, places: int, sets: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
 ) -> None:
+    places, sets = 2, ["sums", "more"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(live, "Residents", Forked)
     monkeypatch.setattr(live, "STAGES", "stages=[generate]")

@@ -65,13 +65,6 @@ def test_score_has_each_category_of_each_field(tmp_path: Path, capsys: Capsys) -
     assert all(word in shown for word in ("macro average", "logic", "level"))
 
 
-def test_a_run_without_categories_has_no_such_table(tmp_path: Path, capsys: Capsys) -> None:
-    run = run_of(tmp_path, "plain")
-    score(again(run))
-    assert "categories" not in json.loads((run.path / "scores.json").read_text())
-    assert "macro" not in capsys.readouterr().out
-
-
 def test_the_terminal_shows_twenty_rows(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

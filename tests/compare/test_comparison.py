@@ -187,24 +187,6 @@ def test_ranks_and_the_best_are_of_all_models_together(root: Path) -> None:
     assert [row["best_other"] for row in rows] == [None] * 3  # of three questions
 
 
-def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
-    # Equal sigmas s: apart by 1.645 sqrt(2) s under one rule and by 1.645 * 2 s under the other.
-    M, N = 40, 80
-    for name, right in {"x": 44, "y": 40}.items():
-        run_of(tmp_path, name, {f"q{i}": "1" * right + "0" * (N - right) for i in range(M)})
-    row = compared(tmp_path)["datasets"][0]["models"][1]
-    sigma, gap = row["avg_sigma"], 4 / N
-    assert 1.645 * math.sqrt(2) < gap / sigma
-    assert (row["rank"], row["rank_consecutive_z"], row["rank_overlap"]) == (2, 2, 2)
-    z = gap / sigma / math.sqrt(2) / 1.2  # between the two rules
-    row = compared(tmp_path, f"scoring.z={z}")["datasets"][0]["models"][1]
-    assert (row["rank_consecutive_z"], row["rank_overlap"]) == (2, 1)
-    for name in ("leaderboard.tex", "leaderboard.md"):
-        text = (tmp_path / "out" / name).read_text()
-        assert "rank z" not in text and "for all models at once" in text
-        assert "s.e. over questions" in text
-
-
 def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: Capsys) -> None:
     more = {
         "good": {"d": "00", "e": "01"},
@@ -242,20 +224,6 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     notes = json.loads((root / "out" / "scores.json").read_text())["notes"]
     lines = [f"{of['dataset']}: {line}" for of in found["datasets"] for line in of["differences"]]
     assert lines and {f"differs: {line}" for line in lines} <= {*notes}
-
-
-def test_a_data_set_called_pooled_is_not_the_pooled_stack(root: Path) -> None:
-    run_of(root, "good", {"d": "00", "e": "01"}, dataset="pooled")
-    run_of(root, "near", {"d": "11", "e": "11"}, dataset="pooled")
-    found = compared(root, "dataset=sums,pooled")
-    assert len(found["datasets"][1]["question_ids"]) == 2
-    for place, questions in {"pooled": 2, "_pooled": 5}.items():
-        told = json.loads((root / "out" / place / "leaderboard.json").read_text())
-        assert f"{questions} questions" in told["title"]
-    good, near = ({row["model"]: row for row in found["scores"]}[name] for name in ("good", "near"))
-    ranked = {row["model"]: row["rank"] for row in found["pooled"]["models"]}
-    assert (near["pooled_rank"], ranked["near"]) == (1, 1)
-    assert (good["sums_rank"], good["pooled_rank"], ranked["good"]) == (1, 2, 2)
 
 
 def files_in(folder: Path) -> set[str]:
@@ -309,22 +277,6 @@ def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
     assert rows["poor"]["generated"] == 12
 
 
-def test_prices_are_a_column_where_some_run_has_one(root: Path, capsys: Capsys) -> None:
-    (one,) = cohort.load(analysis.load([f"runs={root}"]))
-    run = one.members[one.names.index("good")].run
-    assert "price" not in capsys.readouterr().out
-    run.cfg.engine.price_in, run.cfg.engine.price_out = 1e6, 2e6
-    runfolder.save_config(run)
-    found = compared(root, "dataset=sums")["datasets"][0]
-    rows = {row["model"]: row for row in found["models"]}
-    assert rows["good"]["price"] == rows["good"]["attempts"] * (3 + 2 * 5)
-    assert rows["near"]["price"] is None
-    assert "price" in capsys.readouterr().out
-    rewrite_attempts(run, lambda i: 7 if i < 3 else None)
-    found = compared(root, "dataset=sums")["datasets"][0]
-    assert not any("price" in row for row in found["models"])
-
-
 def test_no_share_is_written_above_one(tmp_path: Path) -> None:
     # Of 7 right and 3 wrong trials any 4 hold a right one; sums of products may round above 1.
     for name, line in {"sure": "1" * 7 + "000", "none": "0" * 10}.items():
@@ -361,18 +313,6 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
     assert [row["model"] for row in found["models"]] == ["good"]
     assert "neighbors" not in found and "ranks" not in found["models"][0]
     assert found["verdict"]["sentence"].startswith("good has Bayes@8 = ")
-
-
-def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
-    compare(analysis.load([f"runs={root}"]))
-    assert (root / "sums" / "_compare-all" / "compare.json").is_file()
-    run_of(root, "good", {"d": "10"}, dataset="more")
-    compare(analysis.load([f"runs={root}"]))  # _compare is no run
-    assert (root / "_compare-all" / "scores.json").is_file()
-    (root / "file").write_text("")
-    with pytest.raises(UserError, match="out="):
-        compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
-    capsys.readouterr()
 
 
 def test_models_are_ordered_by_avg_whatever_the_prior_and_scored_alone(tmp_path: Path) -> None:
@@ -456,7 +396,6 @@ def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Caps
         known = scoring.Counts(counts[i]), rubric.weights
         assert by[name]["concision-high-conf"] == pytest.approx(scoring.score_ci(*known).value)
         assert by[name]["concision-high-conf_prior_kind"] == scoring.score_prior(*known)
-    assert "own thresholds.json" in (root / "out" / "rubrics.md").read_text()
     assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
         "\\_", "_"
     )
@@ -499,13 +438,6 @@ def test_a_signal_that_one_run_lacks_is_used_for_none(root: Path, capsys: Capsys
     assert "concision-high-conf" in said
     with pytest.raises(UserError, match="concision-high-conf"):
         cohort_rubrics.categories(one, analysis.load(["rubric=concision-high-conf"]))
-
-
-def test_old_signals_leave_rubrics_out_and_the_rest_is_shown(root: Path, capsys: Capsys) -> None:
-    (root / "sums" / "good" / "categories").mkdir()
-    found = compared(root)["datasets"][0]
-    assert "rubrics" not in found and len(found["models"]) == 3
-    assert "rubrics left out" in capsys.readouterr().err
 
 
 HOSTILE = "a_b & 50% #1 {x} $y$ ~^\\ |z| <s> \x1b[31mred\nline"
@@ -606,14 +538,6 @@ def test_a_narrow_terminal_leaves_out_minor_columns_and_breaks_no_name(root: Pat
         assert all(text.count(name) == 1 for name in models)
         assert max(map(len, text.splitlines())) <= width and len(text.splitlines()) == 23
         assert ("±" in text) == shown
-
-
-def test_tables_without_rows_have_every_form() -> None:
-    empty = tabular.Table("none", hostile().columns, [])
-    assert tabular.to_csv(empty) == "name,low,high,all\n"
-    assert r"\bottomrule" in tabular.to_latex(empty)
-    assert "| name" in tabular.to_markdown(empty)
-    Console(file=io.StringIO()).print(tabular.to_rich(empty))
 
 
 def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:

@@ -57,16 +57,6 @@ def test_a_conclusion_is_that_of_the_averages_together(questions: int) -> None:
     assert conclude(two, CFG).other_questions == pytest.approx(chances.max())
 
 
-def test_what_is_settled_between_near_equals_is_rarely_wrong() -> None:
-    rng, wrong, questions, trials = np.random.default_rng(7), 0, 5, 20
-    for _ in range(20):
-        rates = np.clip(rng.beta(2, 2, questions) + rng.normal(0, 0.003, (3, 1)), 0, 1)
-        found = conclude(drawn(rng, rates, trials), CFG)
-        wrong += found.settled and found.models[0] != "abc"[rates.mean(axis=1).argmax()]
-    # One in twenty may be; of 20 more than four with a chance of .003.
-    assert wrong <= 4
-
-
 def test_what_is_settled_is_what_settle_would_claim() -> None:
     """The claims of `Race` after each trial; the second model has fewer of them."""
     rng = np.random.default_rng(5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.base.errors import Replaced, UserError
@@ -104,6 +104,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(KEYS, JSON, max_size=4))
 def test_any_object_is_an_answer_or_none(data: dict[str, Any]) -> None:
     for sent in (data, {"choices": [data], "usage": data}):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
 from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
+from helpers import write_questions
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config import compose
@@ -109,6 +110,29 @@ def test_token_ids_are_those_of_the_engine_in_this_process(
     for a, b in zip(*(table.to_pylist() for table in questions), strict=True):
         assert a["prompt_token_ids"] == b["prompt_token_ids"]
         assert a["prompt_logprobs"][1:] == pytest.approx(b["prompt_logprobs"][1:], abs=ROUNDING)
+
+
+def test_options_are_scored_by_log_probs_of_prompts_or_their_echo(
+    plain: Proxy, forker: Forker, tmp_path: Path
+) -> None:
+    """By vLLM's field; where a server ignores that, by its echo; where it ignores both, not."""
+    of = [{"q": f"What is {n} + 2?", "of": [str(n + 2), f"it is {n}"], "a": 0} for n in range(6)]
+    data = f"dataset=jsonl dataset.path={write_questions(tmp_path / 'q.jsonl', of)}"
+    data += " dataset.answer=choice dataset.gold=index prompt=cloze sampling=likelihood"
+    data += " dataset.fields={id:null,problem:q,choices:of,answer:a} model=demo"
+    found = []
+    for fault in (None, "echo only", "no echo"):
+        plain.reset(always(fault))
+        more = [*data.split(), "engine.patience_s=20"]
+        asked = command(tmp_path / str(fault), forker, plain.url, *more, trials=1)
+        if fault == "no echo":
+            assert asked.wait() == 2 and "sampling.likelihood=options needs" in asked.text()
+            continue
+        asked.finish()
+        options = [option for row in rows(tmp_path / str(fault)) for option in row["options"]]
+        found.append([option["logprob"] for option in options])
+        assert len(options) == 12 and plain.hits[fault or ""] == (plain.posts if fault else 0)
+    assert found[1] == pytest.approx(found[0], abs=20 * ROUNDING)
 
 
 @pytest.mark.soak
@@ -369,9 +393,9 @@ def test_replicas_of_one_model_are_no_other_model(
             probes = (plain.posts - 2400 - 45) // 3
             assert probes > 30 and "suspect" not in said, probes
             print(f"{probes} probes of two replicas, no alarm")
-            for api, lacks in (("completions", []), ("chat", ["prompt_logprobs"])):
+            for api in ("completions", "chat"):
                 plain.reset(replaced)
-                more = [f"engine.api={api}", f"engine.allow_missing={lacks}"]
+                more = [f"engine.api={api}", f"sampling.prompt_logprobs={api != 'chat'}"]
                 run = command(tmp_path / api, forker, plain.url, *more)
                 assert run.wait() == 2 and "answers as another model" in run.text(), run.text()
                 assert "attempts since" in run.text() and not stored(tmp_path / api)
@@ -411,7 +435,7 @@ def test_too_many_requests_lower_the_number(plain: Proxy, reference: tuple[Path,
     start = plain.posts
     plain.plan = lambda number: "429" if number < start + 3 else None
     limits = []
-    for completion in asking.generate(requests(reference[0], 2)):
+    for completion in asking.generate(requests(reference[0], 1)):
         limits.append(asking.client.limit)
         assert completion is None or completion.finish_reason in ("stop", "length")
     assert min(limits) <= 17 and limits[-1] > min(limits)
@@ -481,10 +505,10 @@ def test_log_probs_that_are_lacking_have_to_be_done_without_on_purpose(
     plain: Proxy, forker: Forker, tmp_path: Path
 ) -> None:
     plain.plan = always("no log-probs")
-    few, allowed = "dataset.limit=5", "engine.allow_missing=[logprobs]"
-    refused = command(tmp_path / "run", forker, plain.url, few, trials=1)
-    assert refused.wait() == 2 and allowed in refused.text()
-    command(tmp_path / "run", forker, plain.url, few, allowed, trials=1).finish()
+    few, without = "dataset.limit=5", "sampling.logprobs=false"
+    refused = command(tmp_path / "refused", forker, plain.url, few, trials=1)
+    assert refused.wait() == 2 and without in refused.text()
+    command(tmp_path / "run", forker, plain.url, few, without, trials=1).finish()
     assert len(rows(tmp_path / "run")) == 5
     assert all(row["logprobs"] is None and row["token_ids"] for row in rows(tmp_path / "run"))
 
@@ -495,7 +519,7 @@ def test_chat_turns_give_the_same_texts(
     # After the probe, which must have seen the whole prompt.
     plan = spread(["half a prompt"], times=4, every=4)
     plain.plan = lambda number: plan(number - 13)
-    more = ["dataset.limit=2", "engine.api=chat", "engine.allow_missing=[prompt_logprobs]"]
+    more = ["dataset.limit=2", "engine.api=chat", "sampling.prompt_logprobs=false"]
     command(tmp_path / "run", forker, plain.url, *more).finish()
     found = stored(tmp_path / "run")
     assert len(found) == 2 * TRIALS and plain.hits["half a prompt"] > 1
@@ -518,14 +542,14 @@ def test_a_server_of_another_maker(tiny_model: Path, forker: Forker, tmp_path: P
         line += ["--host", "127.0.0.1", "--port", number, "--device", "cpu"]
         with started(line, environment, f"http://127.0.0.1:{number}/health", tmp_path / "log"):
             url = f"http://127.0.0.1:{number}/v1"
-            lacks = "engine.allow_missing=[logprobs,prompt_logprobs]"
-            more = [lacks, "dataset.limit=5", "engine.in_flight=4"]
+            more = ["sampling.logprobs=false", "sampling.prompt_logprobs=false"]
+            more += ["dataset.limit=5", "engine.in_flight=4"]
             refused = command(tmp_path / "greedy", forker, url, *more)
             assert refused.wait() == 2
             assert "gives the same answer to 4 different seeds" in refused.text()
             sampling = 'engine.args.generation_config="{\\"do_sample\\": true, \\"top_k\\": 0}"'
             said = command(tmp_path / "run", forker, url, *more, sampling).finish()
-    for words in ("no log-probs of what it samples", "no token ids", "does not accept min_p"):
+    for words in ("no token ids", "does not accept min_p"):
         assert words in said
     found = rows(tmp_path / "run")
     assert len(found) == 5 * TRIALS and len({row["text"] for row in found}) > 5

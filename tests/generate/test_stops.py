@@ -63,7 +63,7 @@ def test_a_server_ends_at_stop_strings(
 @pytest.mark.soak
 def test_chat_turns_end_at_stop_strings(forker: Forker, server: Server, tmp_path: Path) -> None:
     asked = ["engine=openai", f"engine.url={server.url}", "engine.api=chat", *ASKED[1:]]
-    Command(tmp_path / "run", forker, *asked, "engine.allow_missing=[prompt_logprobs]").finish()
+    Command(tmp_path / "run", forker, *asked, "sampling.prompt_logprobs=false").finish()
     rows = attempts(tmp_path / "run").values()
     assert rows and not [row for row in rows if any(word in row["text"] for word in STOP)]
     assert {row["finish_reason"] for row in rows} == {"stop"}

@@ -46,11 +46,6 @@ def test_a_sample_is_read_and_rendered(name: str, tokenizer: Any) -> None:
     assert all(question.category)
 
 
-@pytest.mark.parametrize("name", ["mmlu-redux", "squad2"])
-def test_hydra_composes_what_the_catalogue_reads(name: str) -> None:
-    assert compose.load([f"dataset={name}"]).dataset == DATASETS[name]
-
-
 def test_the_gold_of_every_sample_is_correct_in_a_box() -> None:
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for cfg in DATASETS.values():

@@ -1,6 +1,5 @@
 """Multiple choice from dataset to score: options, their order, gold letters, position bias."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forked import BATCH, Command, Forker
-from helpers import demo_questions, grades, make_run, settings, write_questions
+from helpers import demo_questions, grades, make_run, write_questions
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
@@ -104,18 +103,6 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         load(tmp_path, [{"q": "q", "a": "A", "of": ["B", "A"]}], "of")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["dataset.fields.choices=of"], "prompt.template: must contain {choices}"),
-        (["prompt=choice"], "needs dataset.fields.choices"),
-    ],
-)
-def test_settings_that_do_not_fit(given: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message.replace("{", r"\{")):
-        settings(*given)
-
-
 @pytest.fixture
 def prepared_choices(tiny_model: Path, tmp_path: Path) -> Any:
     def make(name: str, *more: str) -> Run:
@@ -186,16 +173,6 @@ def test_trials_use_templates_in_turn(prepared_choices: Any) -> None:
         prepared_choices("several", "prompt.shuffle=trial")
     with pytest.raises(UserError, match=r"must contain \{choices\}"):
         prepared_choices("bad", 'prompt.variants=["{problem}"]')
-
-
-def test_chat_turns_take_another_order_too() -> None:
-    old, new = ['a "quoted"', "ä"], ["ä", 'a "quoted"']
-    turns = [{"role": "user", "content": f"Which?\n{lines_of(old)}"}]
-    text = json.dumps(turns, ensure_ascii=False)
-    changed = questions_table.with_options("q", text, old, new, chat=True)
-    assert json.loads(changed) == [{"role": "user", "content": f"Which?\n{lines_of(new)}"}]
-    with pytest.raises(UserError, match="shuffle=question"):
-        questions_table.with_options("q", "nothing", old, new, chat=False)
 
 
 def answering(run: Run, letter_of: Any) -> Run:

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
 from bayes_at_n.pipeline.paper import printed
@@ -89,17 +88,6 @@ def test_what_was_measured_goes_before_what_is_assumed(tmp_path: Path) -> None:
     found = estimate.sampling_cost(cfg, [], 100, H200, 500.0, Totals(2, 90.0, 180.0, 360_000))
     assert (found.tokens, found.most, found.seconds) == (50_000, 50_000, 25.0)
     assert "measured" in found.how and "mean" in found.basis
-
-
-def test_which_gpus_a_cluster_has() -> None:
-    cluster = ClusterConfig(partition="gpu", gpus=8, workers=2, name="h200-8")
-    hardware = estimate.cluster_hardware(cluster)
-    assert (hardware.gpus, hardware.memory, hardware.bandwidth) == (16, 141 * 10**9, 4.8e12)
-    named = ClusterConfig(options=["--gres=gpu:l40s:1"])
-    assert estimate.cluster_hardware(named).bandwidth == 0.86e12
-    assert "assumed: H100" in estimate.cluster_hardware(ClusterConfig(name="site10")).name
-    cores = ClusterConfig(gpus=0, cpus=4)
-    assert estimate.cluster_hardware(cores).name == "4 cores of cluster=default"
 
 
 def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:

@@ -19,7 +19,6 @@ from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import official_prompt
@@ -132,7 +131,6 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
         ({"status": 302, "headers": {"Location": "/elsewhere"}}, "HTTP status 302"),
         ({"body": b"x" * 65536, "repeat": 10**6}, "over 262144 bytes"),
         ({"headers": {"Content-Encoding": "gzip"}}, ""),
-        ({"headers": {"Content-Length": "10000"}}, "could not be loaded"),
     ],
 )
 def test_what_a_server_may_send(
@@ -153,20 +151,15 @@ def test_what_a_server_may_send(
     ("source", "named"),
     [
         ("PROMPT = 'a {response}' + str(1)", "PROMPT: the file does not assign"),
-        ("def f():\n    PROMPT = 'a {response}'", "PROMPT: the file does not assign"),
         ("PROMPT = f'{response}'", "PROMPT: the file does not assign"),
         ("PROMPT = '{response}'.format(response=open('/etc/passwd'))", "does not assign"),
-        ("PROMPT = b'{response}'", "PROMPT: the file does not assign"),
         ("PROMPT = '{response}", "unterminated string"),
         ("PROMPT = '{response}'\0", "null byte"),
         ("PROMPT = " + "(" * 9999 + ")" * 9999, "too many nested"),
         ("PROMPT = " + "-" * 99_999 + "1", "src/p.py:PROMPT: "),
         ("PROMPT = '{response.__class__}'", "'response.__class__' is not in"),
-        ("PROMPT = '{response!r}'", "'response' is not in"),
-        ("PROMPT = '{response} {reference}'", "'reference' is not in"),
         ("PROMPT = '{response} {'", "src/p.py:PROMPT: "),
         ("PROMPT = '{response} {llm_response}'", "must contain {response} once"),
-        ("PROMPT = 'no field'", "must contain {response} once"),
     ],
 )
 def test_a_file_that_holds_no_prompt(source: str, named: str, cache: Path) -> None:
@@ -175,13 +168,6 @@ def test_a_file_that_holds_no_prompt(source: str, named: str, cache: Path) -> No
     with pytest.raises(UserError) as caught:
         read_template(VerifierConfig(prompt="official", official=prompt))
     assert named in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_the_judges_that_are_shipped() -> None:
-    judges = [compose.load([f"verifier={name}"]).verifier for name in SHIPPED]
-    assert len({judge.official.sha256 for judge in judges}) == len(judges)
-    assert {judge.prompt for judge in judges} == {"official"}
-    assert [judge.official.fallback for judge in judges] == ["compass", None, None, None]
 
 
 @pytest.fixture

@@ -59,18 +59,6 @@ def test_again_changes_nothing_and_needs_no_tokenizer(
     assert before == {p.name: p.read_bytes() for p in setup.folder.iterdir()}
 
 
-def test_clusters_are_added_to_a_folder_that_is_there(setup: Setup) -> None:
-    stage.prepare(setup.run())
-    made = json.loads((setup.folder / "manifest.json").read_text())["identity"]
-    rows = [row | {"passage": f"p{i // 2}"} for i, row in enumerate(arithmetic(4))]
-    write_questions(setup.questions, rows)
-    run = setup.run("dataset.fields.cluster=passage")
-    stage.prepare(run)
-    assert [row["cluster"] for row in Run(run.cfg).questions] == ["p0", "p0", "p1", "p1"]
-    assert json.loads((setup.folder / "manifest.json").read_text())["identity"] == made
-    assert load_folder(setup.folder, []).dataset.fields.cluster == "passage"
-
-
 def test_prompt_log_probs_survive(setup: Setup) -> None:
     stage.prepare(setup.run("dataset.limit=2"))
     run = setup.run("dataset.limit=2")
@@ -187,18 +175,6 @@ def test_a_model_without_a_chat_template(setup: Setup, tmp_path: Path) -> None:
     expected = "Sums.\n\nProblem:\n1+1?\n\nSolution, with the final answer in \\boxed{}:\nIt is "
     assert run.questions[0]["prompt"] == expected
     assert len(run.questions[0]["prompt_token_ids"]) == len(expected)  # a byte each, and no BOS
-
-
-def test_how_a_prompt_is_put_is_part_of_what_a_run_is(setup: Setup, tmp_path: Path) -> None:
-    stage.prepare(setup.run())
-    manifest = runfolder.read_manifest(setup.run())
-    assert [key for key in manifest["identity"] if "prompt." in key] == ["prompt.template"]
-    message = setup.refused("prompt.kind=plain", "prompt.prefix=a", "prompt.stop=[b]")
-    assert "prompt.kind is 'chat' there and 'plain' here; prompt.prefix is '' there" in message
-    assert "prompt.stop is [] there and ['b'] here" in message
-    setup.folder = tmp_path / "other"
-    stage.prepare(setup.run("prompt.stop=[b]"))
-    assert "prompt.stop is ['b'] there and [] here" in setup.refused()
 
 
 def solved(folder: Path, count: int = 6) -> str:

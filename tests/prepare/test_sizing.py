@@ -73,17 +73,6 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     assert "8 GPUs, 4 workers of 2 GPUs each" in text
 
 
-def test_what_is_given_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
-    machine(tmp_path, monkeypatch, *[H100] * 8)
-    given = ["engine.tensor_parallel_size=4", "engine.batch_size=7", "engine.replicas=1"]
-    assert numbers(sizing.resolved(large(tmp_path, *given), ROWS).engine) == (4, 7, 1)
-    assert capsys.readouterr().err == ""
-    cfg = large(tmp_path, "engine.tensor_parallel_size=1")
-    assert numbers(sizing.resolved(cfg, ROWS).engine) == (1, 2, 8)  # as it was asked for
-
-
 def test_a_model_that_fits_nowhere_is_named_with_its_arithmetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

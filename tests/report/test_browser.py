@@ -605,11 +605,16 @@ def test_attempts_are_labeled_with_keys_and_downloaded(browser: Any, tmp_path: P
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto((run.path / "labels" / "label.html").as_uri())
     assert "secret-name" not in page.inner_text("body") and "Gold answer" in page.inner_text("main")
-    for key in "ynuk":
+    page.fill("#name", "ana/..")
+    for key in ("Tab", *"ynuk"):
         page.keyboard.press(key)
     page.reload()  # they are kept
     assert ", 3 labeled" in page.inner_text("h3 >> nth=0")
+    page.fill("#name", "ben")
+    page.keyboard.press("Tab")  # does not see them
+    assert ", 0 labeled" in page.inner_text("h3 >> nth=0")
     page.fill("#name", "ana/..")
+    page.keyboard.press("Tab")
     with page.expect_download() as download:
         page.click("text=Download")
     assert download.value.suggested_filename == "ana___.jsonl"

@@ -32,18 +32,24 @@ def given(run: Run, path: Path, number: int) -> None:
 def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", MARKS, "verifier=none")
     first = label.draw(again(run, "labels.sample=12"))
-    assert first.order.size == 12 and first.chances == pytest.approx(np.full(60, 0.2))
+    assert first.order.size == 12 and first.chances == pytest.approx(np.full((1, 60), 0.2))
     assert label.draw(again(run)).order.tolist() == first.order.tolist()  # no more were asked for
     given(run, tmp_path / "ana.jsonl", 12)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     second = label.draw(again(run, "labels.sample=10"))
     assert second.order[:12].tolist() == first.order.tolist() and second.order.size == 22
     assert np.unique(second.order).size == 22
-    later = 1 - (1 - second.chances) / 0.8
+    later = second.chances[1]
     left = ~np.isin(second.keys, first.order)
     assert later[left].sum() == pytest.approx(10)
     wrong = np.array([mark == "0" for marks in MARKS.values() for mark in marks])
     assert later[wrong].min() > 1.2 * later[~wrong].max()  # there the grader was found to err
+    read = labels.read(run, second.keys)  # of the second draw nothing is labeled
+    assert read and read.chances == pytest.approx(np.full(12, 0.2))
+    given(run, tmp_path / "ana.jsonl", 17)
+    score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
+    read = labels.read(run, second.keys)  # of the second draw a half
+    assert read and read.chances == pytest.approx(1 - 0.8 * (1 - later[read.at] / 2))
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
@@ -53,7 +59,7 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
         and table.rows[0]["missed"]
         == f"{int(wrong[np.isin(second.keys, second.order)].sum())} of 22"
     )
-    assert found["labels"] == 22 and found["grader"]["corrected"]["value"] == pytest.approx(1)
+    assert found["labels"] == 22 and found["outcomes"]["corrected"]["value"] == pytest.approx(1)
 
 
 def test_a_page_of_several_runs_is_blind_and_refuses_scripts(tmp_path: Path) -> None:

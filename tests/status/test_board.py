@@ -1,6 +1,5 @@
 """The table of runs, its remarks, and the map of one run: figures of real folders and workers."""
 
-import os
 import re
 import signal
 import subprocess
@@ -85,14 +84,6 @@ def test_without_words_all_runs_are_shown(
     assert main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines if "4/4" in line] == [["a", "4/4"], ["b", "4/4"]]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_only_be_read(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", {"a": "+."})
-    for folder in (tmp_path, run.path, run.attempts):
-        folder.chmod(0o500)
-    assert any(line.startswith("run 1/2") for line in printed(run, capsys))
 
 
 # Workers

@@ -19,9 +19,6 @@ import pytest
 import torch
 import yaml
 from helpers import Capsys
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
@@ -168,23 +165,6 @@ def test_the_mean_in_any_dtype_and_sharding(
         {"path": str(source), "weights": fingerprint(source)} for source in sources
     ]
     assert recorded["weights"] == fingerprint(out)
-
-
-@hypothesis_settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_any_numbers(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Huge beside tiny, of opposite signs, subnormal: what float32 sums would get wrong."""
-    folder = tmp_path_factory.mktemp("any")
-    count, length = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 9))
-    width = data.draw(st.sampled_from([16, 32]))
-    values = st.floats(width=width, allow_nan=False, allow_infinity=False)  # type: ignore[arg-type]
-    dtype = data.draw(st.sampled_from(FLOATS[:3] if width == 16 else [torch.float32]))
-    rows = [data.draw(st.lists(values, min_size=length, max_size=length)) for _ in range(count)]
-    sources = [
-        save(folder / f"step-{i}", {"w": torch.tensor(row, dtype=torch.float64).to(dtype)})
-        for i, row in enumerate(rows)
-    ]
-    assert_mean(merge.merge(sources, folder / "mean"), sources)
 
 
 def nearest(value: float, dtype: torch.dtype) -> float:
@@ -398,32 +378,6 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
     refused(three, tmp_path / "other", "step-1/tokenizer.model: another vocabulary")
 
 
-def test_what_is_wrong_with_the_command(tmp_path: Path, three: list[Path]) -> None:
-    refused(three[:1], tmp_path / "mean", "one checkpoint", "two or more")
-    twice = [*three, three[1] / ".." / "step-1"]
-    refused(twice, tmp_path / "mean", "checkpoints: ", "step-1 is named twice")
-    refused(three, three[1] / "mean", "out=", "is inside the checkpoint", "step-2")
-    (tmp_path / "there").mkdir()
-    refused(three, tmp_path / "there", "exists already")
-    (tmp_path / "file").write_text("")
-    refused(three, tmp_path / "file", "exists already")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    refused(three, tmp_path / "dangling", "exists already")
-
-
-def test_a_checkpoint_that_changes_meanwhile(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = average.write
-
-    def write(*arguments: Any) -> Iterator[int]:
-        (three[1] / "config.json").write_text("{}")
-        yield from plain(*arguments)
-
-    monkeypatch.setattr(average, "write", write)
-    refused(three, tmp_path / "mean", "step-2", "changed during merging")
-
-
 SLOW = """
     import sys, time
     from pathlib import Path
@@ -475,17 +429,6 @@ def test_ctrl_c_and_sigterm_leave_nothing(
     assert stopped.value.exit_code == 128 + number
     assert not list((tmp_path / "merged").iterdir())
     assert signal.getsignal(number) == before
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "t", disk], check=False)
-    if made.returncode:
-        pytest.skip("only root may mount a file system")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_the_verb(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.training import pairing, prr
+from bayes_at_n.pipeline.training import prr
 from bayes_at_n.pipeline.training.prr import pair_counts, reversals
 
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
@@ -140,34 +140,6 @@ def test_form_of_the_paper() -> None:
     assert found["greedy"].ranks[1].tolist() == (12 - np.array(MAP[1])).tolist()
 
 
-@pytest.mark.soak
-def test_greedy_twins_and_cost(tmp_path: Path, drawn: None) -> None:
-    won = {"base": (0, 1, 2), "tuned": (1, 0, 2)}
-    for ending, right in won.items():
-        for name, count in zip(("v2", "v9", "v10"), right, strict=True):
-            run_of(tmp_path, f"{name}-{ending}", {f"q{i}": "1" * i + "0" * (4 - i) for i in (0, 2)})
-            one = {f"q{i}": "1" if i < 2 * count else "0" for i in (0, 2)}
-            run_of(tmp_path, f"{name}-{ending}-greedy", one, *GREEDY)
-    found = measured(tmp_path, "metrics=pass@1,pass@2", "output=20")
-    rows = {row["protocol"]: row for row in found["protocols"]}
-    assert list(rows) == ["greedy", "avg@4", "Bayes@4", "Pass@1", "Pass@2"]
-    assert (rows["greedy"]["reversed"], rows["greedy"]["pairs"]) == (1, 3)
-    assert rows["greedy"]["mean"] is None and rows["greedy"]["apart"] is None
-    paired = [Path(pair["after"]).name for pair in found["pairs_of_runs"]]
-    assert paired == ["v2-tuned", "v9-tuned", "v10-tuned"]  # numbers in names are numbers
-    # Appendix C, 2 questions: prompts of 3 tokens, completions of 5.
-    for label, n in (("greedy", 1), ("avg@4", 4), ("Pass@2", 2)):
-        cost = 2 * (1.25 * 3 + 0.125 * 3 * (n - 1) + 20 * 5 * n) / 1e6
-        assert rows[label]["cost"] == pytest.approx(cost)
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert "one pair is 0.3333" in page and "Chance is 0.5" in page
-    assert "cost of k attempts (as in MaP)" in page and "need not contain" in page
-    for ending in ("md", "tex"):
-        assert "attempts (as in MaP)" in (tmp_path / "out" / f"protocols.{ending}").read_text()
-    for name in ("trend.png", "rank_scatter.pdf", "protocols.tex", "ranks.md"):
-        assert (tmp_path / "out" / name).is_file()
-
-
 def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
     imported(tmp_path, ["x-base", "y-base", "z-base"], [[[1, 1, 0]], [[1, 0, 0]], [[1, 0, 0]]])
     imported(tmp_path, ["x-sft", "y-sft", "z-sft"], [[[0, 0, 0]], [[1, 1, 1]], [[1, 1, 0]]])
@@ -197,17 +169,6 @@ def test_ties_are_no_reversals_but_posteriors_reverse_them(tmp_path: Path) -> No
     row = measured(tmp_path, "metrics=pass@2")["protocols"][0]
     assert (row["prr"], row["tied"], row["apart"]) == (0, 3, 0)
     assert row["mean"] == pytest.approx(0.5, abs=0.03)
-
-
-def test_names_of_one_model_that_begin_another_are_paired(tmp_path: Path) -> None:
-    names = ["a", "a-m", "a-z", "a-10"]
-    for ending in ("base", "tuned"):
-        for name in names:
-            run_of(tmp_path, f"{name}-{ending}")
-    folder = f"{tmp_path}/sums"
-    pairs = pairing.pair(load([f"before={folder}/*-base", f"after={folder}/*-tuned"]))
-    for before, after in zip(*pairs, strict=True):
-        assert before.name.removesuffix("-base") == after.name.removesuffix("-tuned")
 
 
 def test_twins_are_no_models_and_count_only_when_all_are_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
-from bayes_at_n.pipeline.training import drawing, forms, stability
+from bayes_at_n.pipeline.training import forms, stability
 from bayes_at_n.pipeline.training.protocols import Tokens
 from bayes_at_n.pipeline.training.tracks import Track
 from bayes_at_n.scoring.metrics import table
@@ -137,21 +137,6 @@ def test_merged_and_single_are_drawn_jointly() -> None:
     assert {(r["gain_mean"], r["gain_low"], r["gain_high"]) for r in gains} == {(0, 0, 0)}
 
 
-@pytest.mark.parametrize("steps", [3, 4, 5])
-def test_few_steps_tell_no_tau_from_chance(steps: int) -> None:
-    """Scores that fall for sure, and merged ones that rise: certain to be so again."""
-    rising = [[4 * i] for i in range(steps)]
-    single, pair = track(rising[::-1], 16), track(rising, 16, window=2)
-    rows = stability.judge([single, pair], CFG)["stability"]
-    merge = forms.of_map(rows)["merge"]
-    row = one_of(merge.rows, metric="avg@16")
-    assert row["improve"] == 2 and any("-2 to 2" in note for note in merge.notes)
-    [own] = [r for r in rows if r["metric"] == "avg" and r["window"] == 2 and r["steps"] == "all"]
-    assert -1 <= own["tau_low"] <= own["tau_high"] <= 1
-    few = (row["gain_low"], row["gain_high"]) == (-2, 2) and own["tau_low"] == -1
-    assert few == (steps < 5)
-
-
 def test_costs_are_those_of_appendix_c() -> None:
     cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10)
     own = track(RIGHT, 8, greedy=np.ones((5, 3), int), tokens=Tokens(100.0, 40.0),
@@ -207,22 +192,6 @@ def test_trainings_side_by_side() -> None:
     variance = sum((82 / 80) ** 2 * (c + 1) * (81 - c) / 82**2 / 83 / 4 for c in (30, 30, 10, 10))
     assert row["difference"] == pytest.approx(40 / 160)
     assert row["probability"] == pytest.approx(NormalDist().cdf(0.25 / math.sqrt(variance)))
-
-
-def test_pictures_of_merging_and_of_trainings_draw_averages() -> None:
-    """Where the prior pulls hard avg@N and Bayes@N are far apart."""
-    singles = [track([[0, 1], [1, 0], [80, 79], [80, 80]], 80, training=name) for name in "ab"]
-    pairs = [one.select([200, 300])._replace(window=2) for one in singles]
-    read = [singles[0], pairs[0], singles[1], pairs[1]]
-    made: dict[str, Any] = {
-        "curve": stability.curve(read, CFG), "ahead": stability.ahead(read, CFG),
-        "samples": [],
-    }  # fmt: skip
-    drawn = drawing.draw(made, CFG)
-    for name in ("merge_a", "side_by_side"):
-        axes = drawn[name].axes[0]
-        assert axes.get_ylabel() == "avg@N, share correct"
-        assert axes.lines[0].get_ydata() == pytest.approx([1 / 160, 1 / 160, 159 / 160, 1])
 
 
 def test_equal_totals_have_no_difference() -> None:

@@ -36,8 +36,6 @@ def test_cluster_ray_is_composed_and_needs_an_extra(
     assert main(command) == 2
     assert "bayes-at-n[ray]" in capsys.readouterr().err
     assert not list((tmp_path / "run").glob("attempts/*"))
-    assert main(["submit", str(tmp_path), "cluster=ray", "cluster.gpus=0"]) == 2  # folders, too
-    assert "bayes-at-n[ray]" in capsys.readouterr().err
 
 
 def test_a_node_that_does_not_see_the_run_folder(
