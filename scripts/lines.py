@@ -44,12 +44,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/verify": 1_382,
     "pipeline/workers": 1_970,
     "prompts": 355,
-    "scoring": 7_881,
+    "scoring": 7_803,
     "scripts": 1_347,
     "slurm": 137,
-    "tests": 37_400,
-    "verifiers": 7_191,
-    "product": 58_678,
+    "tests": 37_398,
+    "verifiers": 7_172,
+    "product": 58_581,
 }
 
 
