@@ -37,7 +37,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_990,
     "pipeline/report": 2_847,
     "pipeline/rubrics": 877,
-    "pipeline/score": 1_430,
+    "pipeline/score": 1_418,
     "pipeline/status": 614,
     "pipeline/store": 2_387,
     "pipeline/training": 3_030,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 37_398,
     "verifiers": 7_172,
-    "product": 58_581,
+    "product": 58_569,
 }
 
 
