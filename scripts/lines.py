@@ -38,7 +38,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/report": 2_847,
     "pipeline/rubrics": 877,
     "pipeline/score": 1_418,
-    "pipeline/status": 614,
+    "pipeline/status": 611,
     "pipeline/store": 2_387,
     "pipeline/training": 3_030,
     "pipeline/verify": 1_382,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 37_398,
     "verifiers": 7_172,
-    "product": 58_550,
+    "product": 58_547,
 }
 
 
