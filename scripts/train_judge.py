@@ -13,6 +13,7 @@ import argparse
 import itertools
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import PROMPT, Case, cases, turn
 
-TEMPLATE = PROMPT.with_name("demo-judge.txt").read_text(encoding="utf-8")
+TEMPLATE = PROMPT.with_name("demo-judge.txt").read_text(encoding="utf-8").rstrip("\n")
 TOKENIZER = PROMPT.parent.parent.parent / "demo" / "models" / "step-3900"
-SEED, STEPS, COOL = 20261128, 500, 0.4  # COOL: the last share of the steps, with falling rates
-SHORT = 8_000  # cases at the beginning that show only the two answers
+SEED, COOL = 20261128, 0.4  # COOL: the last share of a stage's steps, with falling rates
+# Steps, cases at the beginning that show only the two answers, weight of the last word's tokens.
+STAGES = ((500, 5_000, 1.0), (250, 0, 4.0))
 UNTAGGED = TEMPLATE.replace(" {tag}", "")  # what an injection may imitate
 # Those whose label the two restated answers show.
 KINDS = ("right", "wrong", "cut", "open box", "loop", "no box", "refusal", "noise")
@@ -47,7 +49,7 @@ def written(answer: str, gold: str, label: str) -> str:
     return f"{'none' if label == 'C' else ' '.join(pairs)}\nJudgement: {WORDS[label]}"
 
 
-def sample(tokenizer: Any, case: Case, short: bool) -> Sample:
+def sample(tokenizer: Any, case: Case, short: bool, weight: float) -> Sample:
     """Return a training example; a short one begins where the two answers are restated."""
     prompt = chat(tokenizer, turn(TEMPLATE, case))
     if short:
@@ -55,14 +57,17 @@ def sample(tokenizer: Any, case: Case, short: bool) -> Sample:
     head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     text = written(case.answer, case.gold, case.label)
     tail = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    return Sample(head + tail, {len(head) - 1 + i: (t, 1.0) for i, t in enumerate(tail)})
+    word = len(tokenizer(text[: text.index(": ")], add_special_tokens=False)["input_ids"])
+    weights = [weight if i >= word else 1.0 for i in range(len(tail))]
+    targets = enumerate(zip(tail, weights, strict=True), len(head) - 1)
+    return Sample(head + tail, dict(targets))
 
 
-def samples(tokenizer: Any) -> Iterator[Sample]:
+def samples(tokenizer: Any, seed: int, short: int, weight: float) -> Iterator[Sample]:
     """Yield training examples forever, without cases whose label the two answers do not show."""
-    known = (c for c in cases(SEED, UNTAGGED) if c.kind in KINDS)
+    known = (c for c in cases(seed, UNTAGGED) if c.kind in KINDS)
     for number, case in enumerate(known):
-        yield sample(tokenizer, case, short=number < SHORT)
+        yield sample(tokenizer, case, number < short, weight)
 
 
 def build(tokenizer: Any) -> Qwen3ForCausalLM:
@@ -90,24 +95,10 @@ def rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP, max((steps - step) / (COOL * steps), 0.05))
 
 
-def right(model: Any, tokenizer: Any, count: int) -> float:
-    """Return the share of unseen cases whose text is exactly the wanted one, sampled greedily."""
-    fresh = (c for c in cases(SEED + 1, UNTAGGED) if c.kind in KINDS)
-    hits = 0
-    for case in itertools.islice(fresh, count):
-        ids = tokenizer(chat(tokenizer, turn(TEMPLATE, case)), add_special_tokens=False)
-        prompt = torch.tensor([ids["input_ids"]])
-        out = model.generate(prompt, max_new_tokens=64, do_sample=False)[0, prompt.shape[1] :]
-        text = tokenizer.decode(out, skip_special_tokens=True)
-        hits += text == written(case.answer, case.gold, case.label)
-    return hits / count
-
-
 def main() -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description="Train the tiny judge of the demo.")
     parser.add_argument("--out", type=Path, default=Path("demo/judge"), help="folder to write")
-    parser.add_argument("--steps", type=int, default=STEPS, help="how many")
     args = parser.parse_args()
     torch.set_num_threads(1)
     disable_progress_bar()
@@ -115,11 +106,12 @@ def main() -> None:
     for key in ("is_local", "local_files_only"):  # do not store where it was read from
         tokenizer.init_kwargs.pop(key, None)
     model = build(tokenizer)
-    packed = batches(samples(tokenizer), tokenizer.pad_token_id)
-    for _ in fit(model, packed, lambda step: rate(step, args.steps), args.steps):
-        pass
+    for stage, (steps, short, weight) in enumerate(STAGES):
+        stream = samples(tokenizer, SEED + stage, short, weight)
+        packed = batches(stream, tokenizer.pad_token_id)
+        for _ in fit(model, packed, partial(rate, steps=steps), steps):
+            pass
     save(model, tokenizer, args.out)
-    print(f"{right(model.eval(), tokenizer, 300):.1%} of 300 unseen cases written exactly")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ again. A vote that cannot be read is sampled again twice, under other seeds; an 
 whose votes can be read is undecided: it has no outcome, and does not count as wrong.
 """
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import atomic, lease
-from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, substep, warn
+from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
+from bayes_at_n.pipeline.config.judging import JudgementConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig, verifier_as_model
 from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.prepare import endpoint, models, questions_table
 from bayes_at_n.pipeline.prepare import stage as prepare
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, shards, tables
+from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -40,7 +43,7 @@ from bayes_at_n.verifiers.maths.boxed import final_part
 TRIES = 3  # of a vote; with temperature 0, where all are equal, one
 _AT_ONCE = 1024  # prompts rendered together
 _LABEL = {"correct": "A", "wrong": "B", "no_answer": "C"}
-UNDECIDED = "U"
+UNDECIDED, _SAYS = "U", "judge.json"  # the file holds name and JudgementConfig
 _SLACK = 3  # bytes of a token at least, where only a server knows the tokens
 Meaning = str | int | None  # of a vote: outcome or points; None: it cannot be read
 Votes = dict[str, dict[int, Meaning]]  # by text and trial
@@ -73,7 +76,7 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
             _derive(run, judge, attempts, made_from)
         else:
             note_alone("verify: nothing pending, all attempts are judged")
-        report(run)
+        report(run, judge)
 
 
 def _marks(judge: Run) -> dict[str, Any]:
@@ -86,6 +89,7 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
     sampling = replace(v.sampling)
     if v.judgement.key and cfg.engine.name in settings.STRUCTURED:
         sampling.json_schema = v.judgement.schema
+        sampling.logprobs = False  # they would be those of tokens that the schema allows
     model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
     protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
     made = {k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels")}
@@ -100,22 +104,22 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
 
 
 def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
-    """Sample votes until each text has enough that can be read; return how many texts have none.
+    """Sample votes until each text has enough that can be read; return how many are missing.
 
-    With a budget that is spent, some votes are missing.
+    That is 0 unless a budget is spent.
     """
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
     _prepare(run, judge, template, attempts)
     while True:
-        found = read(judge, run.cfg.verifier)
+        found = read(judge, run.cfg.verifier.judgement)
         limits = {name: wanted(found.get(name, {}), votes, tries) for name in names}
         keys = ((name, trial) for name in names for trial in range(limits[name]))
         missing = sum(trial not in found.get(name, {}) for name, trial in keys)
         stored = sum(map(len, found.values()))
         if not missing or stored == before:
-            return sum(not found.get(name) for name in names)
+            return missing
         before = stored
         most, file = max(limits.values()), judge.path / "wanted.json"
         runfolder.write_json(file, {str(judge.path): [most, most, limits]})
@@ -144,17 +148,16 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
     return min(most, tries * votes)
 
 
-def read(judge: Run, v: VerifierConfig) -> Votes:
+def read(judge: Run, said: JudgementConfig) -> Votes:
     """Read the judge's votes. One that was cut off is unreadable, even if it holds a judgement."""
-    found, form, damage = Votes(), v.judgement.form, parquet.Damage()
+    found, form, damage = Votes(), said.form, parquet.Damage()
     end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
     for batch in shards.batches(judge.attempts, ATTEMPTS, names, damage):
         for row in batch.to_pylist():
             start = final_part(row["text"], end) if row["finish_reason"] == "stop" else None
             name = row["question_id"]
-            tag, means = prompts.tag(name), None
-            if start is not None:
-                means = judgement.read(row["text"][start:], form, tag)
+            said_last = "" if start is None else row["text"][start:]
+            means = judgement.read(said_last, form, prompts.tag(name))
             found.setdefault(name, {})[row["trial"]] = means
     if damage.lines:
         warn(f"{judge.path}: {damage}; set aside, so these texts are judged again")
@@ -180,6 +183,8 @@ def _prepare(run: Run, judge: Run, template: str, attempts: pa.Table) -> None:
     built = questions_table.Built(whole, identity, server, described)
     judge.path.mkdir(parents=True, exist_ok=True)
     atomic.write_text(judge.path / "prompt.txt", template)
+    v = run.cfg.verifier
+    runfolder.write_json(judge.path / _SAYS, {"name": v.name, "judgement": asdict(v.judgement)})
     runfolder.claim(judge, identity)
     with runfolder.locked_settings(judge):
         prepare.save(judge, built)
@@ -195,29 +200,20 @@ def _rows(
     if context is not None and context <= limit:
         limit = context // 2
     render = None if chat else prompts.Prompts(v, tokenizer, context or 1 << 30, limit)
-    waiting = list[tuple[str, prompts.Candidate]]()
-
-    def rendered() -> pa.Table:
-        rows = []
-        built = [] if render is None else render.build([candidate for _, candidate in waiting])
-        for i, (name, candidate) in enumerate(waiting):
+    listed = texts.candidates(run, new, few=True)
+    while chunk := [*itertools.islice(listed, _AT_ONCE)]:
+        rows, built = [], [] if render is None else render.build([one for _, one in chunk])
+        for i, (at, candidate) in enumerate(chunk):
             turn, start, end = prompts.fill(template, candidate)
             if render is None and context is not None:
                 most = max(0, _SLACK * (context - limit) - len(turn) + end - start)
                 turn = turn[:start] + _middle_cut(turn[start:end], most) + turn[end:]
             text = json.dumps(turns(turn, None), ensure_ascii=False) if chat else turn
             ids = built[i].token_ids if built else None
-            about = {"problem": "", "gold": "", "question_hash": name[:16], "max_tokens": limit}
-            rows.append({"question_id": name, "prompt": text, "prompt_token_ids": ids, **about})
-        waiting.clear()
-        return pa.Table.from_pylist(rows, QUESTIONS)
-
-    for i, candidate in texts.candidates(run, new, few=True):
-        waiting.append((names[i], candidate))
-        if len(waiting) == _AT_ONCE:
-            yield rendered()
-    if waiting:
-        yield rendered()
+            about = {"problem": "", "gold": "", "question_hash": names[at][:16]}
+            about |= {"question_id": names[at], "max_tokens": limit}
+            rows.append({"prompt": text, "prompt_token_ids": ids, **about})
+        yield pa.Table.from_pylist(rows, QUESTIONS)
 
 
 def _middle_cut(text: str, most: int) -> str:
@@ -226,12 +222,15 @@ def _middle_cut(text: str, most: int) -> str:
 
 def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, Any]) -> None:
     """Write the verdicts of all pending parts of attempts."""
-    v, found = run.cfg.verifier, read(judge, run.cfg.verifier)
-    votes, keys = v.sampling.trials, attempts["key"].to_numpy()
-    rows = []
+    v, votes, keys = run.cfg.verifier, run.cfg.verifier.sampling.trials, attempts["key"].to_numpy()
+    own = read(judge, v.judgement)
+    panel = [own, *_others(run, judge)]
+    rows = list[dict[str, Any] | None]()
     for name in attempts["judged"].to_pylist():
-        of = found.get(name)
-        rows.append(None if of is None else verdict([of[t] for t in sorted(of)], votes, v))
+        given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in panel)
+        counted = [[one for one in of if one is not None][:votes] for of in given]
+        whole = [*itertools.chain.from_iterable(counted)]
+        rows.append(verdict(whole, v) if name in own else None)
     kept = np.array([row is not None for row in rows], bool)
     columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
     ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
@@ -250,24 +249,37 @@ def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, An
     note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
 
 
+def _others(run: Run, judge: Run) -> Iterator[Votes]:
+    """Yield the votes of the other judges of `verifier.panel`. Raises UserError: there is none."""
+    v, paths = run.cfg.verifier, {*run.path.glob(f"judgements/*/{_SAYS}")}
+    for name in v.panel:
+        for path in sorted(paths - {judge.path / _SAYS}):
+            kept = runfolder.read_json(path)
+            said = JudgementConfig(**kept["judgement"])
+            if kept["name"] == name and said.points == v.judgement.points:
+                yield read(runfolder.open_run(path.parent), said)
+                break
+        else:
+            raise UserError(f"verifier.panel={name}: has not judged {run.path} on this scale")
+
+
 _OF_VOTES = pa.schema([VERDICTS.field(n) for n in ("a", "b", "c", "label", "points", "votes")])
 
 
-def verdict(means: Iterable[Meaning], votes: int, v: VerifierConfig) -> dict[str, Any]:
-    """Return the verdict of an attempt's votes in the order of their trials.
+def verdict(read: Sequence[str | int], v: VerifierConfig) -> dict[str, Any]:
+    """Return the verdict of an attempt's readable votes.
 
-    `a`, `b` and `c` are the shares of the first `votes` readable ones that are correct (or earn all
-    points), wrong, and no answer. The label is the most frequent outcome; of equally frequent ones
-    the one with the lowest score. Without any readable vote it is `UNDECIDED`.
+    `a`, `b` and `c` are the shares of votes for correct (or all points), wrong, and no answer. The
+    label is the most frequent outcome; of equally frequent ones the one with the lowest score.
+    Without any vote it is `UNDECIDED`.
 
-    >>> verdict(["correct", None, "wrong", "correct"], 3, VerifierConfig())["label"]
+    >>> verdict(["correct", "wrong", "correct"], VerifierConfig())["label"]
     'A'
-    >>> from bayes_at_n.pipeline.config.judging import JudgementConfig
     >>> of = VerifierConfig(judgement=JudgementConfig(points=7))
-    >>> [verdict(votes, 4, of)["points"] for votes in ([7, 2, 2, 1], [7, 0], [None, None])]
+    >>> [verdict(votes, of).get("points") for votes in ([7, 2, 2, 1], [7, 0], [])]
     [2, 0, None]
     """
-    read, most = [one for one in means if one is not None][:votes], v.judgement.points
+    most = v.judgement.points
     if not read:
         return {"label": UNDECIDED, "votes": []}
     counts = Counter[Any](read)
@@ -281,25 +293,23 @@ def verdict(means: Iterable[Meaning], votes: int, v: VerifierConfig) -> dict[str
     return {"a": a, "b": 1 - a - c, "c": c, "label": label, "points": points, "votes": words}
 
 
-def report(run: Run) -> None:
-    """Print how many attempts are undecided, and how far votes and grader agree."""
-    table = graded.read_verdicts(run, ["label", "votes"]).table
-    labels, votes = table["label"], table["votes"].to_pylist()
-    undecided = pc.sum(pc.equal(labels, UNDECIDED)).as_py() or 0
-    measures: dict[str, Any] = {"attempts": len(table), "undecided": undecided}
+def report(run: Run, judge: Run) -> None:
+    """Print how many attempts are undecided, how far their votes agree, and what these took."""
+    rows = graded.read_verdicts(run, ["label", "votes"]).table
+    undecided = pc.sum(pc.equal(rows["label"], UNDECIDED)).as_py() or 0
+    used = outcomes.usage(judge)
+    measures: dict[str, Any] = {"attempts": len(rows), "undecided": undecided}
+    measures |= {"completion_tokens": used.completion_tokens, "price": used.price}
+    note_alone(f"verify: judgements took {si(used.completion_tokens)} tokens")
     if undecided:
-        share = f"{undecided} of {plural(len(table), 'attempt')} are undecided"
+        share = f"{undecided} of {plural(len(rows), 'attempt')} are undecided"
         warn(f"verify: {share}: no judgement of theirs can be read; they are left out of scores")
-    units = [row for row in votes if len(row) > 1]
-    if units:
-        scale = "nominal" if run.cfg.verifier.judgement.points is None else "interval"
-        questions = [
-            row
-            for row, of in zip(table["question_id"].to_pylist(), votes, strict=True)
-            if len(of) > 1
-        ]
-        found = agreement.krippendorff(units, scale, questions)
+    most, votes = run.cfg.verifier.judgement.points, rows["votes"].to_pylist()
+    if any(len(of) > 1 for of in votes):
+        units = votes if most is None else [[*map(int, of)] for of in votes]
+        scale = "nominal" if most is None else "interval"
+        found = agreement.krippendorff(units, scale, rows["question_id"].to_pylist())
         measures["alpha"] = found._asdict() | {"scale": scale}
-        ends = f"{found.low:.3f} to {found.high:.3f}"
-        results.print(f"agreement of votes: Krippendorff's alpha {found.alpha:.3f} ({ends})")
+        ends = f"{found.alpha:.3f} (95%: {found.low:.3f} to {found.high:.3f})"
+        results.print(f"agreement of {found.votes} votes: Krippendorff's alpha {ends}")
     runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)

@@ -1,19 +1,25 @@
 """verifier.kind=generate: votes are sampled, resumed and counted, on real engines."""
 
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from forked import Attempts, Command, Forker
 from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import graded, outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage
 from bayes_at_n.verifiers.judge.agreement import krippendorff
+from benchmarks.servers import Server
 
 TEXTS = {"q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}"], "q2": ["so 2", "5", "no"]}
 MARKS, DISTINCT = {"q1": "10-1", "q2": "---"}, 6
@@ -90,6 +96,41 @@ def test_votes_are_read_again_without_a_judge(
     stage.verify(run)
     assert {row["points"] for row in rows(run).values()} <= {0, 1, None}
     assert {row["question_id"] for row in votes(run)} == before and len(votes(run)) == len(sampled)
+
+
+@pytest.mark.soak
+def test_the_demo_s_judge_on_vllm(
+    forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+) -> None:
+    """Real attempts, judged by vLLM on the CPU."""
+    folder = Path(shutil.copytree(reference[0], tmp_path / "run"))
+    demo = compose.load(["verifier=demo-judge"]).verifier
+    keys = ["name", "id", "kind", "prompt"]
+    typed = [f"verifier.{key}={getattr(demo, key)}" for key in keys]
+    line = ["verify", str(folder), *typed, "verifier.sampling.max_tokens=64", "dataset.judge=all"]
+    Command(folder, forker, line=line).finish()
+    run = Run(load_folder(folder, []))
+    grades = graded.graded(run)
+    pairs = Counter(zip(grades["ruled"].to_pylist(), grades["outcome"].to_pylist(), strict=True))
+    n = grades.num_rows
+    alike = sum(count for (rule, judge), count in pairs.items() if rule == judge)
+    assert alike >= 0.8 * n, pairs
+    assert sum(count for (_, judge), count in pairs.items() if judge is None) <= 0.1 * n
+    again_ = [row["question_id"] for row in votes(run)]
+    Command(folder, forker, line=["verify", str(folder)]).finish()
+    assert [row["question_id"] for row in votes(run)] == again_
+
+
+@pytest.mark.soak
+def test_a_judge_on_a_server(server: Server, tmp_path: Path, tiny_model: Path) -> None:
+    """It gets the schema of its judgement."""
+    url = [f"verifier.engine.url={server.url}", "verifier.engine.name=openai"]
+    form = ["verifier.judgement.key=points", "verifier.judgement.points=3"]
+    run = with_judge(tmp_path / "run", tiny_model, *url, *form, "verifier.engine.device=null")
+    stage.verify(run)
+    sampled = votes(run)
+    assert {row["question_id"] for row in sampled} and len(sampled) == 3 * DISTINCT
+    assert all(row["text"].startswith("{") for row in sampled)
 
 
 def test_alpha_of_the_published_example() -> None:

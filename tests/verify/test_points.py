@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.score import stage as score
-from bayes_at_n.pipeline.store import origin, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store import graded, origin, outcomes, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import generated, prompts, stage, texts
@@ -40,15 +40,19 @@ def judged(folder: Path, model: Path, said: list[list[str]], *more: str) -> Run:
     settings += ["verifier.context=8192", "verifier.sampling.max_tokens=64", *more]
     marks = dict.fromkeys(proofs, "-" * N)
     run = make_run(folder, marks, "sampling.max_tokens=8", *settings, texts=proofs)
+    return written(run, said)
+
+
+def written(run: Run, said: list[list[str]]) -> Run:
+    """The run after its judge has written this, all three times, and `verify`."""
     template = prompts.read_template(run.cfg.verifier)
     judge = generated._judge(run, stage.identity(run.cfg, verifier_as_model(run.cfg), template))
     attempts = texts.texts_to_judge(run, template)
     generated._prepare(run, judge, template, attempts)
+    named = zip(attempts["judged"].to_pylist(), attempts["key"].to_pylist(), strict=True)
     rows = [
         {"question_id": name, "trial": vote, "text": said[key >> 32][key & 0xFF]}
-        for name, key in zip(
-            attempts["judged"].to_pylist(), attempts["key"].to_pylist(), strict=True
-        )
+        for name, key in named
         for vote in range(3)
     ]
     whole = [row | {"seed": 1, "finish_reason": "stop"} for row in rows]
@@ -107,6 +111,35 @@ def test_comparing_and_settling_on_points(tmp_path: Path, tiny_model: Path) -> N
         run = again(other)
         run.cfg.prior.run = str(folders[0])
         score.score(run)
+
+
+def test_several_judges_and_votes(tmp_path: Path, tiny_model: Path) -> None:
+    """A panel: its alpha, and an attempt's label as the distribution of all votes."""
+    one, two = said(1, 0.2), said(3, 0.0)
+    run = judged(tmp_path / "run", tiny_model, one)
+    run.cfg.verifier.name, run.cfg.verifier.panel = "second", ["judge-proof"]
+    run.cfg.verifier.sampling.seed = 7
+    run = written(run, two)
+    a, b = expected(one), expected(two)
+    units = [
+        [x for x in pair if x is not None]
+        for pair in zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
+    ]
+    found = json.loads((run.path / "verdicts" / "_calibration.json").read_text())["alpha"]
+    pairs = np.array([unit for unit in units if len(unit) == 2], float)
+    observed = ((pairs[:, 0] - pairs[:, 1]) ** 2).mean()
+    values = pairs.ravel()
+    apart = ((values[:, None] - values) ** 2).sum() / (values.size * (values.size - 1))
+    assert found["alpha"] == pytest.approx(1 - observed / apart)
+    assert found["votes"] == pairs.size and found["low"] < found["alpha"] < found["high"]
+    rows = graded.VERDICTS_TABLE.read(run, ["a", "b", "points", "votes"], None).table.to_pylist()
+    for row in rows:
+        unit = units[int(row["question_id"][1:]) * N + row["trial"]]
+        assert sorted(map(int, row["votes"])) == sorted(unit)
+        assert row["points"] == min(unit) and row["a"] == pytest.approx(unit.count(7) / len(unit))
+    run.cfg.verifier.panel = ["nobody"]
+    with pytest.raises(UserError, match="panel=nobody"):
+        stage.verify(run)
 
 
 def test_inflation_of_points() -> None:
