@@ -28,8 +28,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/compare": 2_747,
     "pipeline/config": 2_856,
     "pipeline/display": 703,
-    "pipeline/engines": 2_888,
-    "pipeline/generate": 1_219,
+    "pipeline/engines": 2_877,
+    "pipeline/generate": 1_211,
     "pipeline/grade": 567,
     "pipeline/paper": 2_028,
     "pipeline/plots": 1_132,
@@ -37,8 +37,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_990,
     "pipeline/report": 2_847,
     "pipeline/rubrics": 877,
-    "pipeline/score": 1_430,
-    "pipeline/status": 614,
+    "pipeline/score": 1_418,
+    "pipeline/status": 611,
     "pipeline/store": 2_387,
     "pipeline/training": 3_030,
     "pipeline/verify": 1_382,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 37_398,
     "verifiers": 7_172,
-    "product": 58_581,
+    "product": 58_547,
 }
 
 
