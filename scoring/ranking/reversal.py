@@ -54,7 +54,7 @@ def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
     )
     models = a.shape[-1]
     if models != b.shape[-1] or models < 2:
-        raise ValueError(f"before has {models} models, after {b.shape[-1]}: pass the same 2 or more")
+        raise ValueError(f"before has {models} models, after {b.shape[-1]}: pass the same, >= 2")
     reversed_pairs = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1], np.int64)
     for step in range(1, models):
         product = (a[..., step:] - a[..., :-step]) * (b[..., step:] - b[..., :-step])
