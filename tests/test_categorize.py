@@ -169,12 +169,6 @@ def test_what_needs_verdicts_is_left_out_or_refused(tmp_path: Path, capsys: Caps
     assert capsys.readouterr().out == ""
 
 
-def test_attempts_without_verdict_are_left_out_where_others_have_one(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", change=lambda c: c | {n: [None, *c[n][1:]] for n in "abc"})
-    categorize(run)
-    assert matrix(run, "exact-match").mask.sum() == 1
-
-
 def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = made(tmp_path / "run")
     mine(tmp_path / "my_rubric.yaml", "wrong", "correct and A < 0.5", "correct and A >= 0.5")
@@ -186,19 +180,6 @@ def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
         [(name, one)] = rubric_scores(run).items()
         assert name == "my_rubric" and one["title"] == "Mine"
         assert matrix(run, "my_rubric").ravel().tolist() == expected
-
-
-def test_a_hole_shows_an_attempt_and_replaces_nothing(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    categorize(run)
-    before = contents(run)
-    rows = signals.read(run).to_pylist()
-    first = next(r for r in rows if r["is_correct"] and not r["has_box"])
-    path = mine(tmp_path / "mine.yaml", "wrong", "correct and boxed")
-    where = f"attempt {first['question_id']}, trial {first['trial']}"
-    with pytest.raises(UserError, match=f"rubric=mine: .*{where}"):
-        categorize(again(run, f"rubric.names=[exact-match, {path}]"))
-    assert contents(run) == before
 
 
 @pytest.mark.parametrize(
@@ -388,15 +369,3 @@ def test_what_is_current_is_not_made_again(tmp_path: Path) -> None:
     assert written() and not written()
     (run.path / "categories" / "mine.parquet").unlink()
     assert written()
-
-
-def test_the_command_line(tmp_path: Path, capsys: Capsys) -> None:
-    run = made(tmp_path / "run")
-    categorize(run)
-    frozen = run.path / "thresholds.json"
-    weights = "rubric.weights.exact-match=[0,0,7]"
-    assert main(["categorize", str(run.path), weights, f"thresholds={frozen}"]) == 0
-    assert main(["score", str(run.path), "rubrics"]) == 0
-    scores = json.loads((run.path / "scores.json").read_text())
-    assert scores["rubrics"]["exact-match"]["weights"] == [0, 0, 7]
-    assert "Format+Confidence" in capsys.readouterr().out

@@ -164,18 +164,11 @@ def of_tokens(both: Pair, replayed: Replay | None) -> Table:
             mean = per_token(sums, sizes, replayed.questions)
             rows.append(_mean(what, values.size, mean))
         notes += _replay_notes(both, replayed)
-    questions, positions = pair.first_differences(both)
-    if positions.size:
-        differ = positions >= 0
+    questions, differ = pair.unlike_tokens(both)
+    if differ.size:
         share = per_token(differ, np.ones(differ.size), questions)
         rows.append(_mean("tokens differ", differ.size, share))
-        if differ.any():
-            at = positions[differ]
-            rows.append({"what": "first that differs", "number": len(at), "mean": at.mean()})
-        notes.append(
-            "tokens differ: share of the attempts with the same seed in both runs; first that"
-            " differs: the position of the token, from 0"
-        )
+        notes.append("tokens differ: share of the attempts with the same seed in both runs")
     heads = [
         *columns(align="left", what="what"),
         *columns(number="of"),

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import rowkeys
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 
 _UNKNOWN = -1  # a seed that no record has
 
@@ -130,31 +130,18 @@ def _attempts(member: Member) -> Attempts:
     return Attempts(**matrices, table=table.select(["token_ids", "logprobs"]))
 
 
-def first_differences(pair: Pair) -> tuple[Ints, Ints]:
-    """Find where the tokens of attempts with the same seed part.
+def unlike_tokens(pair: Pair) -> tuple[Ints, Bools]:
+    """Compare the tokens of attempts with the same seed, of both runs, that have tokens.
 
-    Returns, per attempt of both runs that has tokens, its question and the position of the first
-    token that differs, from 0; -1 where all are the same.
+    Returns the question of each such attempt, and whether its tokens differ.
     """
     a, b = pair.attempts
     trials = np.stack(pair.trials)[:, : pair.shared].T.tolist()
     found = [
-        (question, first_difference(a.tokens(question, of_a), b.tokens(question, of_b)))
+        (question, not np.array_equal(a.tokens(question, of_a), b.tokens(question, of_b)))
         for question in range(len(a.rows))
         for of_a, of_b in trials
         if a.rows[question, of_a] >= 0 and b.rows[question, of_b] >= 0
     ]
-    questions, positions = np.array(found, np.int64).reshape(-1, 2).T
-    return questions, positions
-
-
-def first_difference(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> int:
-    """Find the first position at which two lists of tokens differ; -1 where they are the same.
-
-    >>> a, b = np.array([1, 2, 3]), np.array([1, 2])
-    >>> first_difference(a, b), first_difference(a, a)
-    (2, -1)
-    """
-    n = min(len(a), len(b))
-    unlike = np.flatnonzero(a[:n] != b[:n])
-    return int(unlike[0]) if unlike.size else -1 if len(a) == len(b) else n
+    questions, differ = np.array(found, np.int64).reshape(-1, 2).T
+    return questions, differ > 0

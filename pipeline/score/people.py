@@ -100,7 +100,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         bayes = scoring.misclassification(sharp, people.values, people.at, groups=long, **own)
         add(name, float(weights @ said))
         rows[-1] |= _errors(people, sharp, np.ones(keys.size, bool))
-        add("  corrected by people", powered.value, powered.low, powered.high)
+        add("  corrected", powered.value, powered.low, powered.high)
         if powered.pool is not None:
             add("  on similar questions", powered.value, *powered.pool[2:])
         add("  misclassification", bayes.score.value, *bayes.score[2:])
@@ -118,7 +118,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     alone = scoring.prediction_powered(np.zeros(keys.size), people.values, people.at, rate=0, **own)
     add("labels alone", alone.value, *alone[2:4])
     record["labels_alone"] = {k: v for k, v in alone._asdict().items() if k != "pool"}
-    lines = ["false negatives: correct judged wrong; false positives: wrong judged correct"]
+    lines = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
     if agreed := _agreement(people):
         record["agreement"], line = agreed
         lines.append(line)
@@ -126,33 +126,21 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         Column("who", "score by", align="left"),
         Column("value", "score", format="{:.3f}"),
         Column("interval", f"{percent(level)} interval", format="{:.3f}"),
-        Column("missed", "false negatives"),
-        Column("accepted", "false positives"),
+        Column("missed", "missed"),
+        Column("accepted", "accepted"),
     ]
     title = f"{plural(people.at.size, 'label')} of people, {plural(keys.size, 'attempt')}"
     return record, Table(title, columns, rows, lines)
 
 
-def of_runs(runs: Mapping[str, Run], confidence: float) -> Table | None:
-    """Tabulate the corrected score of each run with labels; None where none has any."""
-    rows = list[Parts]()
+def of_runs(runs: Mapping[str, Run]) -> Table | None:
+    """Tabulate score and corrected score of each run with labels; None where none has any."""
+    rows, columns = list[Parts](), list[Column]()
     for name, run in runs.items():
-        made = corrected(run, outcomes.read(run, quiet=True)) if labels.files(run) else None
-        if made:
-            record, table = made
-            of = record["outcomes"]["corrected"]
-            ends = {"corrected": of["value"], "interval": (of["low"], of["high"])}
-            first = {key: table.rows[0][key] for key in ("value", "missed", "accepted")}
-            rows.append({"model": name, "labels": record["labels"], **first, **ends})
-    columns = [
-        Column("model", "model", align="left"),
-        Column("value", "avg", format="{:.3f}"),
-        Column("corrected", "by people", format="{:.3f}"),
-        Column("interval", f"{percent(confidence)} interval", format="{:.3f}"),
-        *(Column(key, key) for key in ("labels", "missed", "accepted")),
-    ]
-    notes = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
-    return Table("scores corrected by people's labels", columns, rows, notes) if rows else None
+        if labels.files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
+            rows += [{"model": name, **row} for row in made[1].rows[:2]]
+            columns = [Column("model", "model", align="left"), *made[1].columns]
+    return Table("scores corrected by people's labels", columns, rows) if rows else None
 
 
 def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:

@@ -187,24 +187,6 @@ def test_ranks_and_the_best_are_of_all_models_together(root: Path) -> None:
     assert [row["best_other"] for row in rows] == [None] * 3  # of three questions
 
 
-def test_rules_of_ranks_differ_and_are_named(tmp_path: Path) -> None:
-    # Equal sigmas s: apart by 1.645 sqrt(2) s under one rule and by 1.645 * 2 s under the other.
-    M, N = 40, 80
-    for name, right in {"x": 44, "y": 40}.items():
-        run_of(tmp_path, name, {f"q{i}": "1" * right + "0" * (N - right) for i in range(M)})
-    row = compared(tmp_path)["datasets"][0]["models"][1]
-    sigma, gap = row["avg_sigma"], 4 / N
-    assert 1.645 * math.sqrt(2) < gap / sigma
-    assert (row["rank"], row["rank_consecutive_z"], row["rank_overlap"]) == (2, 2, 2)
-    z = gap / sigma / math.sqrt(2) / 1.2  # between the two rules
-    row = compared(tmp_path, f"scoring.z={z}")["datasets"][0]["models"][1]
-    assert (row["rank_consecutive_z"], row["rank_overlap"]) == (2, 1)
-    for name in ("leaderboard.tex", "leaderboard.md"):
-        text = (tmp_path / "out" / name).read_text()
-        assert "rank z" not in text and "for all models at once" in text
-        assert "s.e. over questions" in text
-
-
 def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: Capsys) -> None:
     more = {
         "good": {"d": "00", "e": "01"},
@@ -295,22 +277,6 @@ def test_tokens_that_records_do_not_say_are_not_counted(root: Path) -> None:
     assert rows["poor"]["generated"] == 12
 
 
-def test_prices_are_a_column_where_some_run_has_one(root: Path, capsys: Capsys) -> None:
-    (one,) = cohort.load(analysis.load([f"runs={root}"]))
-    run = one.members[one.names.index("good")].run
-    assert "price" not in capsys.readouterr().out
-    run.cfg.engine.price_in, run.cfg.engine.price_out = 1e6, 2e6
-    runfolder.save_config(run)
-    found = compared(root, "dataset=sums")["datasets"][0]
-    rows = {row["model"]: row for row in found["models"]}
-    assert rows["good"]["price"] == rows["good"]["attempts"] * (3 + 2 * 5)
-    assert rows["near"]["price"] is None
-    assert "price" in capsys.readouterr().out
-    rewrite_attempts(run, lambda i: 7 if i < 3 else None)
-    found = compared(root, "dataset=sums")["datasets"][0]
-    assert not any("price" in row for row in found["models"])
-
-
 def test_no_share_is_written_above_one(tmp_path: Path) -> None:
     # Of 7 right and 3 wrong trials any 4 hold a right one; sums of products may round above 1.
     for name, line in {"sure": "1" * 7 + "000", "none": "0" * 10}.items():
@@ -347,18 +313,6 @@ def test_one_model_is_shown_without_ranks(tmp_path: Path, capsys: Capsys) -> Non
     assert [row["model"] for row in found["models"]] == ["good"]
     assert "neighbors" not in found and "ranks" not in found["models"][0]
     assert found["verdict"]["sentence"].startswith("good has Bayes@8 = ")
-
-
-def test_default_folders_and_a_disk_that_cannot_be_written(root: Path, capsys: Capsys) -> None:
-    compare(analysis.load([f"runs={root}"]))
-    assert (root / "sums" / "_compare-all" / "compare.json").is_file()
-    run_of(root, "good", {"d": "10"}, dataset="more")
-    compare(analysis.load([f"runs={root}"]))  # _compare is no run
-    assert (root / "_compare-all" / "scores.json").is_file()
-    (root / "file").write_text("")
-    with pytest.raises(UserError, match="out="):
-        compare(analysis.load([f"runs={root}", f"out={root / 'file' / 'below'}"]))
-    capsys.readouterr()
 
 
 def test_models_are_ordered_by_avg_whatever_the_prior_and_scored_alone(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_trials_with_one_seed_are_pairs(folders: list[str], tmp_path: Path) -> N
     swapped = independent[:, [1, 0, *range(2, 8)]] + 100 * (np.arange(24).reshape(3, 8) == 2)
     rewrite(folders[1], seed=swapped.ravel().tolist())
     both = pair.load(folders)
-    assert both.shared == 7 and pair.first_differences(both)[1].size == 3 * 7
+    assert both.shared == 7 and pair.unlike_tokens(both)[1].size == 3 * 7
     pairs = set(zip(*(of.tolist() for of in both.trials), strict=True))
     assert pairs == {(0, 1), (1, 0), *((t, t) for t in range(2, 8))}
     rewrite(folders[1], seed=[None] * 24)
@@ -143,22 +143,15 @@ def test_one_trial_takes_questions_as_the_sample(tmp_path: Path) -> None:
     assert "questions as a sample" in " ".join(found["notes"]["scores"])
 
 
-def test_where_tokens_part(folders: list[str]) -> None:
+def test_which_tokens_differ(folders: list[str]) -> None:
     tokens = [[1, 2, 3, 4, 5] for _ in range(24)]
     tokens[0], tokens[1], tokens[17] = [1, 2, 9, 4, 5], [1, 2, 3, 4], [7]
     rewrite(folders[1], token_ids=tokens)
-    questions, positions = pair.first_differences(pair.load(folders))
+    questions, differ = pair.unlike_tokens(pair.load(folders))
     assert questions.tolist() == [0] * 8 + [1] * 8 + [2] * 8
-    assert {i: p for i, p in enumerate(positions.tolist()) if p >= 0} == {0: 2, 1: 4, 17: 0}
-    share, first = compared(*folders, "replay=0")["tokens"]
+    assert np.flatnonzero(differ).tolist() == [0, 1, 17]
+    [share] = compared(*folders, "replay=0")["tokens"]
     assert share["mean"] == pytest.approx(3 / 24) and share["low"] < 3 / 24 < share["high"]
-    assert (first["number"], first["mean"]) == (3, 2)
-
-
-def test_what_is_not_recorded_is_left_out(folders: list[str]) -> None:
-    rewrite(folders[0], token_ids=[None] * 24, logprobs=[None] * 24, completion_tokens=[None] * 24)
-    found = compared(*folders, "replay=0")
-    assert [row["what"] for row in found["scores"]] == ["accuracy"] and found["tokens"] == []
 
 
 def refusal(*arguments: str) -> str:

@@ -181,18 +181,6 @@ def texts(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
 
 
-@pytest.mark.parametrize("name", ["forest", "rank_lines", "trajectories", "tokens", "cost"])
-def test_names_are_text_and_never_formulas(name: str) -> None:
-    figure = FIGURES[name](8, 3)
-    drawn = ET.fromstring(style.svg(figure))
-    shown = "\n".join(
-        "".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("text")
-    )
-    for model in [*HOSTILE[:-1], "line break", REAL[0]]:
-        assert model in shown
-    assert "script" not in {node.tag.split("}")[-1] for node in drawn.iter()}
-
-
 def test_legends_show_labels_that_begin_with_an_underscore() -> None:
     figure = convergence.tau_curves([1, 2], {"_a": [0.1, 0.2], "$b$": [0.2, 0.3]})
     assert {"_a", "$b$"} <= set(texts(figure).split("\n"))
@@ -297,15 +285,16 @@ def test_separation_and_prior_gain_draw_curves_and_differences() -> None:
 
 def test_svgs_live_in_one_page() -> None:
     found, again = (
-        [style.svg(FIGURES[name](3, 3)) for name in ("forest", "tau", "cost")] for _ in range(2)
+        [style.svg(FIGURES[name](8, 3)) for name in ("forest", "tau", "cost")] for _ in range(2)
     )
     assert found == again
     ids = [one for text in found for one in re.findall(r'\sid="([^"]+)"', text)]
     assert len(ids) == len(set(ids)) > 50
     links = re.findall(r'(?:href="|url\()#([^")]+)', "".join(found))
     assert links and set(links) <= set(ids)
+    shown = "".join(node for text in found for node in ET.fromstring(text).itertext())
+    assert all(model in shown for model in [*HOSTILE[:-1], "line break", REAL[0]])  # no formulas
     for text in found:
-        ET.fromstring(text)
         assert text.startswith("<svg") and text.endswith("</svg>")
         assert not re.search(r"<(script|style|metadata|!DOCTYPE)|http://(?!www\.w3\.org)", text)
         assert "currentColor" in text
@@ -348,16 +337,10 @@ def test_titles_hold_where_nothing_is_correct_or_all_is_alike() -> None:
         "Attempts that are not correct take about the tokens of correct ones": (
             leaderboard.tokens_against_correctness(["a"], one, one, [0.5])
         ),
-        "a: score 0.500; price: 4": leaderboard.score_by_cost(
-            ["a"], one, [0.5], [0.4], [0.6], "price"
-        ),
-        "In this sample the order of models is final from trial 1 of 3 on;"
-        " another may differ": leaderboard.rank_trajectories(["a"], [1, 2, 3], [[1, 1, 1]], 1),
         "From max_tokens = 8 on, scores stay within their intervals": caps.by_cap(limits(0, 0)),
         "From max_tokens = 16 on, scores stay within their intervals": caps.by_cap(
             limits(0, 0.5, 0.5)
         ),
-        "Scores still rise at the largest max_tokens": caps.by_cap(limits(0, 0.5)),
         "Scores of b still rise at the largest max_tokens": caps.by_cap(
             limits(0.5, 0.5, 0.5) + limits(0, 0.5, name="b")
         ),

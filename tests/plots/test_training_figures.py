@@ -159,12 +159,6 @@ def test_curves_draw_what_was_given_in_panels_and_leave_gaps() -> None:
     assert "bands" not in texts(without)
 
 
-def test_fourteen_panels_fill_rows_of_four() -> None:
-    figure = some_curves(14, 2, 5)
-    starts = [axes.get_subplotspec().get_topmost_subplotspec().num1 for axes in figure.axes]
-    assert starts == list(range(14)) and figure.axes[0].get_gridspec().ncols == 4
-
-
 def test_sides_share_their_scores_and_show_who_is_ahead() -> None:
     figure = four(2, 10)
     left, right, ahead, after = figure.axes
@@ -175,15 +169,6 @@ def test_sides_share_their_scores_and_show_who_is_ahead() -> None:
     assert "math corpus ahead of code corpus" in texts(figure)
     sides = {"single": {"x": Curve([1, 2], [0, 1])}, "merged": {}}
     assert len(trajectory.side_by_side(sides).axes) == 2
-
-
-def test_trials_have_their_places() -> None:
-    tau = trajectory.stability_by_samples([1, 4], {"a": Curve([1, 4], [0.2, 0.8])}).axes[0]
-    assert [text.get_text() for text in tau.get_xticklabels()] == ["1", "4"]
-    np.testing.assert_allclose(tau.lines[0].get_ydata(), [0.2, 0.8])
-    same = {name: Curve([1, 4], [0.2, 0.8]) for name in "ab"}
-    one, other = trajectory.stability_by_samples([1, 4], same).axes[0].lines
-    assert 1 < other.get_xdata()[0] / one.get_xdata()[0] < 1.05
 
 
 def test_ranks_keep_their_places_and_ties_are_rings() -> None:
