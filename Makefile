@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 EXTRAS = .venv-extras
+LM_EVAL = .venv-lm-eval
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check install -qq --progress-bar off
 
 # Two processes of one thread each: tests/conftest.py says which files stay together.
 # Compiled tests are kept, also where the environment says to keep none.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test soak extras check docs env clean
+.PHONY: demo test soak extras lm-eval check docs env clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)  ## the main job on four embedded models, 2,400 attempts each; then all side by side
@@ -26,6 +27,8 @@ soak: $(READY)  ## the long versions: every kill, every case, the whole cluster 
 extras: $(EXTRAS)/eee/.ready  ## tests with inspect_ai, Ray, W&B, MLflow, Trackio, in an environment of their own
 	PATH="$(CURDIR)/$(EXTRAS)/eee/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -m extras
 
+lm-eval: $(LM_EVAL)/.ready  ## an environment with lm-evaluation-harness, for benchmarks
+
 check: $(READY)  ## lint, format, types, and lines by room against their ceilings
 	@$(BIN)/python scripts/lines.py
 	$(BIN)/ruff check .
@@ -40,10 +43,11 @@ env: $(READY)  ## only the environment
 
 $(READY): requirements/cpu.lock
 $(EXTRAS)/.ready: requirements/extras.lock
+$(LM_EVAL)/.ready: requirements/lm_eval.lock
 
 # torch first and by itself: from an index with CPU builds if pip knows one
 # (PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu), else the ordinary, larger build.
-$(READY) $(EXTRAS)/.ready: pyproject.toml
+$(READY) $(EXTRAS)/.ready $(LM_EVAL)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v < (3, 14) else \
 	    f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make PYTHON=python3.12 ...")'
 	@echo "making the environment in $(@D): two minutes and more"
@@ -62,4 +66,4 @@ $(EXTRAS)/eee/.ready: $(EXTRAS)/.ready
 	-@python3.12 -m venv $(@D) && $(PIP) every_eval_ever==0.3.0 && touch $@
 
 clean:  ## remove the environment and caches, never runs/
-	rm -rf .venv $(EXTRAS) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv $(EXTRAS) $(LM_EVAL) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

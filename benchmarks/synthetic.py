@@ -30,6 +30,7 @@ def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int)
         "first_token": when,
         "finished": when,
         "continued_from": pa.nulls(n, pa.int32()),
+        "options": pa.nulls(n, ATTEMPTS.field("options").type),
     }
     return pa.Table.from_pydict(columns, schema=ATTEMPTS)
 

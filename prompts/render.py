@@ -43,14 +43,14 @@ def fill(template: str, problem: str = "", **others: str) -> str:
     return re.sub(f"{{({'|'.join(parts)})}}", lambda named: parts[named[1]], template)
 
 
-def options(choices: Sequence[str]) -> str:
-    r"""Return options as the lines that a model sees.
+def options(choices: Sequence[str], form: str = "{letter}) {option}") -> str:
+    r"""Return options as the lines that a model sees, each in a form.
 
     >>> options(["4", "5"])
     'A) 4\nB) 5'
     """
     pairs = zip(string.ascii_uppercase, choices, strict=False)
-    return "\n".join(f"{letter}) {text}" for letter, text in pairs)
+    return "\n".join(fill(form, letter=letter, option=text) for letter, text in pairs)
 
 
 def turns(

@@ -34,6 +34,7 @@ def row(trial: int, tokens: int = 20) -> dict[str, Any]:
         "first_token": 2.0,
         "finished": 3.0,
         "continued_from": None,
+        "options": None,
     }
 
 

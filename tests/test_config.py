@@ -20,6 +20,10 @@ PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991
 
 NEEDS = {
     "choice": ["dataset.fields.choices=options"],
+    "letter": ["dataset.fields.choices=options"],
+    "cloze": ["sampling=likelihood", "dataset.fields.choices=options"],
+    "likelihood": ["prompt=letter", "dataset.fields.choices=options"],
+    "bits-per-byte": ["prompt=text"],
     "openai": ["engine.url=http://node1:8000/v1"],
     "card": ["model.card.temperature=1.0"],
 }

@@ -45,6 +45,18 @@ attempt = st.fixed_dictionaries(
         "first_token": st.floats(allow_nan=False),
         "finished": st.floats(allow_nan=False),
         "continued_from": st.none() | int32,
+        "options": st.none()
+        | st.lists(
+            st.fixed_dictionaries(
+                {
+                    "logprob": st.floats(width=32, allow_nan=False),
+                    "tokens": int32,
+                    "bytes": int32,
+                    "unconditional": st.floats(width=32, allow_nan=False),
+                }
+            ),
+            max_size=4,
+        ),
     }
 )
 

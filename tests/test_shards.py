@@ -149,6 +149,7 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
             "first_token": 2.0,
             "finished": 3.0,
             "continued_from": row["trial"] or None,
+            "options": None,
         }
         for row in rows(count, "so \\boxed{1}")
     ]

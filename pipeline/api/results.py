@@ -180,7 +180,7 @@ class Comparison:
         return conclude(self.cohort, self.cfg)
 
     def figures(self) -> dict[str, "Figure"]:
-        """Return matplotlib figures: the leaderboard as a forest plot, and models by questions."""
+        """Return matplotlib figures: the leaderboard as a forest plot."""
         return comparison.figures_of(self.cohort, self.cfg, self.tables)
 
     def __repr__(self) -> str:

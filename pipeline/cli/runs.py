@@ -73,6 +73,8 @@ def _stages(run: Run) -> bool:
     Scores that need no verifier are printed before the verifier runs, which may take hours or fail.
     """
     stages, line = run.cfg.stages, ""
+    if run.cfg.sampling.likelihood:  # there is no response to judge or to categorize
+        stages = [stage for stage in stages if stage not in ("verify", "categorize")]
     unjudged = run.cfg.verifier.id is not None and not run.cfg.dataset.judge
     for stage in stages:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
@@ -145,17 +147,11 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                     warn(str(error))
 
 
-def grade(
-    run: Run, file: str | None = None, out: str | None = None, complete: bool = False
-) -> None:
-    """Grade a run, or a file of completions with its settings."""
-    if (file is None) != (out is None) or (file and complete):
-        raise UserError("--file IN and --out OUT: use both together, without --complete")
+def grade(run: Run, complete: bool = False) -> None:
+    """Grade a run; `complete`: only if nothing is pending."""
     from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
-    if file and out:
-        return stage.grade_file(run.cfg, Path(file), Path(out))
     if complete and (pending := len(runfolder.pending(run))) and not Allowance(run).message():
         workers = len(sessions.alive(run.path))
         remedy = f"wait for {workers} workers" if workers else "check why the generate job ended"

@@ -167,7 +167,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
     of_runs = {member.name: member.run for member in cohort.members}
-    if (corrected := people.of_runs(of_runs, cfg.scoring.confidence)) is not None:
+    if (corrected := people.of_runs(of_runs)) is not None:
         tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 

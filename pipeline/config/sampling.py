@@ -83,8 +83,12 @@ class SamplingConfig:
     seeds: Annotated[str, one_of("shared", "independent")] = "shared"
     logprobs: bool = True  # store log-probs of sampled tokens
     prompt_logprobs: bool = True  # store log-probs of prompts
+    # score given texts by their log-probs instead of sampling: the options, or the gold answer
+    likelihood: Annotated[str, one_of("options", "gold")] | None = None
     card: bool = False  # use what the model's authors ask for where no setting is typed
 
     def problems(self) -> Iterator[str]:
         if self.temperature == 0 and self.trials > 1:
             yield "temperature=0: all greedy attempts are equal; set sampling.trials=1"
+        if self.likelihood and self.trials > 1:
+            yield f"likelihood={self.likelihood}: nothing is random; set sampling.trials=1"

@@ -43,6 +43,7 @@ from bayes_at_n.pipeline.config.scoring import (
     ThresholdsConfig,
 )
 from bayes_at_n.pipeline.config.where import parse as parse_filter
+from bayes_at_n.scoring.metrics import By
 from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
@@ -231,6 +232,7 @@ class PromptConfig:
     shots_seed: int | None = None  # seed that shuffles examples; null: in order
     solved: str = "{solution}"  # an example's response, with {solution} or {answer}
     system_role: Annotated[str, one_of("system", "user")] = "system"  # user: in the user's turn
+    option: str = "{letter}) {option}"  # a line of {choices}
     # order of {choices}; none: the dataset's; question: shuffled per question; trial: per attempt
     shuffle: Annotated[str, one_of("none", "question", "trial")] = "none"
     shuffle_seed: Seed = 0  # seed of prompt.shuffle
@@ -244,6 +246,8 @@ class PromptConfig:
         for key, texts in (("template", [self.template]), ("variants", self.variants)):
             if not all("{problem}" in text for text in texts):
                 yield f"{key}: must contain {{problem}}, the place of the problem's text"
+        if not ("{letter}" in self.option and "{option}" in self.option):
+            yield "option: must contain {letter} and {option}"
         if self.shots and self.shots_from is None:
             yield f"shots={self.shots}: needs prompt.shots_from=FILE.jsonl, or a split"
         if self.shots and not ("{solution}" in self.solved or "{answer}" in self.solved):
@@ -262,6 +266,9 @@ class GradingConfig:
     workers: Positive | None = None  # grading processes; default: one per core
     # math_verify: grade the full text by plain math-verify, for comparison with other tools
     compat: Annotated[str, one_of("math_verify")] | None = None
+    # log-prob by which sampling.likelihood=options chooses: sum, mean per token or UTF-8 byte, or
+    # sum minus that without the prompt
+    likelihood: Annotated[str, one_of(*get_args(By))] = "sum"
     # what shuts in the programs of answer=code; none: nothing does, they run with your rights
     sandbox: Annotated[str, one_of(*SANDBOXES)] = "bubblewrap"
     image: str | None = None  # of sandbox=docker, podman, apptainer; default: python:VERSION-slim
@@ -395,7 +402,9 @@ class RunConfig:
         columns, templates = self.dataset.fields.choices, self.prompt.templates
         engine, judge, verifier = self.engine, self.dataset.judge, self.verifier
         budget, engine_kind = self.budget, kind(self.engine.name)
-        if columns and not all("{choices}" in template for template in templates):
+        if self.sampling.likelihood:
+            yield from self._unscorable()
+        elif columns and not all("{choices}" in template for template in templates):
             yield "prompt.template: must contain {choices}, for the options (prompt=choice does)"
         shuffled = self.prompt.shuffle != "none"
         if not columns and (shuffled or any("{choices}" in template for template in templates)):
@@ -441,6 +450,23 @@ class RunConfig:
     def stops(self) -> list[str]:
         """Return the strings that end an attempt: the prompt's and the protocol's."""
         return [*dict.fromkeys([*self.prompt.stop, *self.sampling.stop])]
+
+    def _unscorable(self) -> Iterator[str]:
+        """Yield a line for each setting that does not allow to score texts."""
+        name, solved, gold = self.sampling.likelihood, self.prompt.solved, self.dataset.gold
+        if name == "options" and not self.dataset.fields.choices:
+            yield "sampling.likelihood=options: needs dataset.fields.choices"
+        if name == "gold" and gold in ("any", "list"):
+            yield f"sampling.likelihood=gold: needs one text, not dataset.gold={gold}"
+        if "{answer}" not in solved or "{solution}" in solved:
+            yield (
+                f"prompt.solved: must contain {{answer}}, which sampling.likelihood={name} scores,"
+                " and no {solution}: prompt=letter, cloze and text do"
+            )
+        if self.prompt.shuffle == "trial" or len(self.prompt.templates) > 1:
+            yield f"sampling.likelihood={name}: not with prompt.shuffle=trial or prompt.variants"
+        if kind(self.engine.name).in_process:
+            yield f"sampling.likelihood={name}: engine={self.engine.name} gives no log-probs"
 
 
 def template_file(prompt: str) -> Path:

@@ -18,6 +18,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare.likelihood import Option
 
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
 Logprobs = npt.NDArray[np.float32]
@@ -37,6 +38,7 @@ class Request:
     begun: Mapping[str, Any] | None = None  # the row of a cut attempt that is to continue
     run: int = 0  # index of its run among those that the engine serves
     cfg: RunConfig | None = None  # settings of its run; by default the engine's
+    options: Sequence[Option] = ()  # texts to score instead of sampling one
 
     @property
     def name(self) -> str:
@@ -74,6 +76,7 @@ class Completion:
     finished: float
     prompt_tokens: int | None = None  # as counted by a server
     completion_tokens: int | None = None
+    options: list[dict[str, Any]] | None = None  # of `columns.OPTIONS`, if it scored texts
 
     @property
     def tokens(self) -> int | None:

@@ -30,6 +30,7 @@ class SampleRequest:
     prompt_logprobs: bool = False
     labels: Sequence[int] = ()  # tokens to score as the next one
     stop: Sequence[str] = ()  # strings that end it
+    echo: bool = False  # take log-probs of the prompt from its echo, as in OpenAI's interface
 
     @property
     def is_chat(self) -> bool:
@@ -73,7 +74,7 @@ class SampleRequest:
         if self.logprobs:
             body["logprobs"] = True if self.is_chat else 0
         if self.prompt_logprobs:
-            body["prompt_logprobs"] = 0
+            body |= {"echo": True, "logprobs": 1} if self.echo else {"prompt_logprobs": 0}
         if self.labels:
             # vLLM returns these tokens; other servers return their twenty likeliest.
             body |= {"logprobs": 20, "logprob_token_ids": list(self.labels)}
@@ -98,6 +99,7 @@ class Response:
     prompt_tokens: int | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: list[float | None] | None = None
+    echoed: list[float | None] | None = None  # of the tokens of an echoed prompt and of the sample
     top_logprobs: dict[str, float] | None = None  # of the first token: by "token_id:N", or by text
 
 
@@ -130,7 +132,7 @@ class _Logprob(_Part):
 class _Logprobs(_Part):
     """Log-probs of a sample: `token_logprobs` of completions, or `content` of chats."""
 
-    token_logprobs: list[float] | None = None
+    token_logprobs: list[float | None] | None = None
     top_logprobs: Annotated[list[dict[str, float] | None] | None, WrapValidator(_or_none)] = None
     content: list[_Logprob] | None = None
 
@@ -174,7 +176,10 @@ def read(data: bytes) -> Response:
     [choice] = raw.choices
     message, usage = choice.message or _Message(content=choice.text), raw.usage or _Usage()
     logprobs, prompt = choice.logprobs or _Logprobs(), choice.prompt_logprobs
-    values = logprobs.token_logprobs
+    echoed = logprobs.token_logprobs  # the first token of a prompt has none
+    values = None if echoed is None else [value for value in echoed if value is not None]
+    if values == echoed:
+        echoed = None
     if logprobs.content is not None:
         values = [entry.logprob for entry in logprobs.content]
     if prompt is not None:
@@ -187,7 +192,8 @@ def read(data: bytes) -> Response:
         fingerprint=str(raw.system_fingerprint or "")[:100],
         reasoning=message.reasoning or message.reasoning_content or None,
         token_ids=choice.token_ids,
-        logprobs=values,
+        logprobs=values if echoed is None else None,
+        echoed=echoed,
         completion_tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
         prompt_token_ids=choice.prompt_token_ids or raw.prompt_token_ids,

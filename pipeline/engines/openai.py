@@ -34,7 +34,8 @@ from bayes_at_n.pipeline.store import runfolder
 
 PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; of a server that has failed since the last
 _STEP_S = 0.2  # the longest that `generate` waits before it yields
-_CHECKED = ("token_ids", "logprobs", "named")  # required of every response if the probe had it
+# Required of every response if the probe had it.
+_CHECKED = ("token_ids", "logprobs", "prompt_logprobs", "named")
 
 Result = TypeVar("Result")
 
@@ -98,7 +99,7 @@ class OpenAIEngine(Engine):
             self.findings, self.reference = findings, self._store(reference)
             if self.reference != reference:
                 await self._compare(model)
-            model.gives = frozenset(name for name in _CHECKED if findings[name])
+            model.gives = frozenset(name for name in _CHECKED if findings.get(name))
         return model
 
     def _store(self, reference: probe.Findings) -> probe.Findings:

@@ -71,7 +71,8 @@ async def probe(
     texts = [[a.token_ids or (a.text, a.reasoning) for a in some] for some in responses]
     # If the server hides the reasoning, short samples show nothing.
     blank = all(text in (("", None), (None, None)) for some in texts for text in some)
-    if not blank and all(some[0] == other for some in texts for other in some):
+    alike = all(some[0] == other for some in texts for other in some)
+    if alike and not blank and not s.likelihood:
         raise UserError(
             f"{model.client.setting}: gives the same answer to {_SEEDS} different seeds at"
             " temperature 1, so attempts are not independent samples; is there a cache in front? Of"
@@ -200,18 +201,28 @@ async def _log_probs(
     sample = await model.send(request, probing=True)
     # vLLM needs space for one token more than the prompt.
     longer = [*prompt, *(sample.token_ids or ())][: len(prompt) + limit - 1]
-    try:
-        request = SampleRequest(longer, 1, None, s, prompt_logprobs=True)
-        values = (await model.send(request, probing=True)).prompt_logprobs
-    except Rejected:
-        values = None
+    if (values := await _prompt_logprobs(model, longer, s)) is None:
+        model.echo = True
+        values = await _prompt_logprobs(model, longer, s)
     if values is None:
+        model.echo = False
         return {"prompt_logprobs": False, "replay": None}, {}
     replayed, replay = values[len(prompt) :], None
     if sample.logprobs and replayed:
         replay = mean_difference(sample.logprobs[: len(replayed)], replayed)
     reference = {"prompt": longer, "looks": [values[1:]]}
     return {"prompt_logprobs": True, "replay": replay}, reference
+
+
+async def _prompt_logprobs(
+    model: Model, prompt: list[int], s: SamplingConfig
+) -> list[float | None] | None:
+    """Return the log-probs of a prompt; None if the server does not give them."""
+    request = SampleRequest(prompt, 1, None, s, prompt_logprobs=True)
+    try:
+        return (await model.send(request, probing=True)).prompt_logprobs
+    except Rejected:
+        return None
 
 
 def judge(model: Model, findings: Findings, cfg: RunConfig) -> None:
@@ -224,6 +235,11 @@ def judge(model: Model, findings: Findings, cfg: RunConfig) -> None:
     }
     for line in (note for note, holds in notes.items() if holds):
         warn(f"{model.client.url} {line}")
+    if cfg.sampling.likelihood and not findings.get("prompt_logprobs"):
+        raise UserError(
+            f"{model.client.setting}: gives no log-probs of prompts, by prompt_logprobs or by echo,"
+            f" which sampling.likelihood={cfg.sampling.likelihood} needs; vLLM's server does"
+        )
     if reasons:
         without = " ".join(f"sampling.{name}=false" for name in reasons)
         raise UserError(

@@ -123,7 +123,8 @@ class Model:
         extra: fields that are added to every request.
         dropped: optional fields that the server does not accept; its own defaults apply.
         renamed: fields that it has under another name.
-        gives: fields required of every response, as in the probe: token_ids, logprobs, named.
+        echo: whether log-probs of prompts are those of an echo.
+        gives: fields required of every response, as in the probe, of `openai._CHECKED`.
         vocabulary: the number of token ids.
     """
 
@@ -131,18 +132,22 @@ class Model:
         self.client, self.facts, self.extra = client, facts, extra
         self.dropped: set[str] = set()
         self.renamed: dict[str, str] = {}
+        self.echo = False
         self.gives: frozenset[str] = frozenset()
         self.vocabulary = math.inf
         self._counted: dict[str, int] = {}  # prompt tokens, by chat turns
 
     async def send(self, request: SampleRequest, probing: bool = False) -> Response:
         """Return a response that fits the request. Raises: see `Client.send`."""
+        request = replace(request, echo=self.echo)
         body = request.body(self.facts.served_name) | self.extra
         body = {self.renamed.get(k, k): v for k, v in body.items() if k not in self.dropped}
 
         def checked(data: bytes, name: str) -> Response:
             response = read(data)
             response = replace(response, named=name in response.name)
+            if request.echo and request.prompt_logprobs:
+                response = _echoed(request, response)
             fault = self._miscounts(request, response)
             if response.finish_reason == FILTERED:  # its text may have been removed
                 response = replace(response, token_ids=None, logprobs=None)
@@ -179,11 +184,21 @@ class Model:
     def _missing(self, request: SampleRequest, response: Response) -> str:
         if "named" in self.gives and not response.named:
             return "to another request"
-        if "token_ids" in self.gives and response.token_ids is None:
+        if "token_ids" in self.gives and response.token_ids is None and response.echoed is None:
             return "without token ids"
         if "logprobs" in self.gives and request.logprobs and response.logprobs is None:
             return "without log-probs"
+        needed = "prompt_logprobs" in self.gives and request.prompt_logprobs
+        if needed and response.prompt_logprobs is None:
+            return "without log-probs of its prompt"
         return ""
+
+
+def _echoed(request: SampleRequest, response: Response) -> Response:
+    """Return a response with the log-probs of its prompt, of which its own are the beginning."""
+    values, size = response.echoed or [], len(request.prompt)
+    prompt = values[:size] if len(values) > size else None
+    return replace(response, prompt_logprobs=prompt, token_ids=None, completion_tokens=None)
 
 
 def _mismatch(request: SampleRequest, response: Response) -> str:

@@ -70,7 +70,9 @@ class TransformersEngine(Engine):
                     raise UserError(f"model.adapter={folder}: transformers needs PEFT: {remedy}")
                 self.model.load_adapter(str(folder))
         self.parser = Parser(cfg, self.tokenizer) if cfg.model.reasoning_parser else None
-        self.stop_ids = _stop_ids(self.model, self.tokenizer)
+        ends = self.model.generation_config.eos_token_id
+        ends = [*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id]
+        self.stop_ids = {int(token) for token in ends if token is not None}
         # Logits of all positions over the whole vocabulary would take most of the memory.
         last_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         self.last_only = {"logits_to_keep": 1} if last_only else {}
@@ -130,19 +132,17 @@ class TransformersEngine(Engine):
 
     def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
         """Score one prompt at a time, so that memory depends on the longest one only."""
-        return [self._prompt_logprobs(prompt) for prompt in prompts]
-
-    def _prompt_logprobs(self, prompt: list[int]) -> Logprobs:
-        values = np.full(len(prompt), np.nan, dtype=np.float32)
-        ids = torch.tensor([prompt], device=self.device)
-        with torch.inference_mode():
-            logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1]
-            targets = ids[0, 1:].to(logits.device)
-            for start in range(0, len(targets), _POSITIONS):
-                part = slice(start, start + _POSITIONS)
-                logprobs = _logprobs(logits[part].float(), targets[part])
-                values[1:][part] = logprobs.cpu().numpy()
-        return values
+        scored = [np.full(len(prompt), np.nan, dtype=np.float32) for prompt in prompts]
+        for prompt, values in zip(prompts, scored, strict=True):
+            ids = torch.tensor([prompt], device=self.device)
+            with torch.inference_mode():
+                logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1]
+                targets = ids[0, 1:].to(logits.device)
+                for start in range(0, len(targets), _POSITIONS):
+                    part = slice(start, start + _POSITIONS)
+                    logprobs = _logprobs(logits[part].float(), targets[part])
+                    values[1:][part] = logprobs.cpu().numpy()
+        return scored
 
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep
@@ -310,13 +310,6 @@ def _batches(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
         size = min(most, max(1, _PADDED_TOKENS // len(prompts[order[0]])))
         yield order[:size]
         del order[:size]
-
-
-def _stop_ids(model: Any, tokenizer: Any) -> set[int]:
-    """Return the ids that end an attempt: the generation config's and the tokenizer's."""
-    ends = model.generation_config.eos_token_id
-    ids = ends if isinstance(ends, list) else [ends]
-    return {int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}
 
 
 def _device(name: str | None, key: str) -> torch.device:

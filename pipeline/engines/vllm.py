@@ -6,7 +6,7 @@ vLLM's names are used in `vllm*.py` of this folder only.
 import copy
 import gc
 import os
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -140,7 +140,11 @@ class VllmEngine(Engine):
                     if output.finished:
                         del in_flight[output.request_id]
                         yield self._completion(request, outputs)
-                for name in self._aborted(in_flight):
+                aborted = []  # these get no last output
+                if self.engine.get_num_unfinished_requests() != len(in_flight):
+                    known = self.engine.output_processor.external_req_ids
+                    aborted = [name for name in in_flight if name not in known]
+                for name in aborted:
                     request, now, outputs = in_flight.pop(name)
                     outputs.append((now(), _ABORTED))
                     yield self._completion(request, outputs)
@@ -148,14 +152,6 @@ class VllmEngine(Engine):
         finally:
             if in_flight and not self.core.ended():
                 self.engine.abort_request(list(in_flight))
-
-    def _aborted(self, in_flight: Collection[str]) -> list[str]:
-        """Return the requests that the engine has aborted, which get no last output."""
-        if self.engine.get_num_unfinished_requests() == len(in_flight):
-            return []
-        return [
-            name for name in in_flight if name not in self.engine.output_processor.external_req_ids
-        ]
 
     def _completion(self, request: Request, outputs: list[tuple[float, Any]]) -> Completion:
         """Join the outputs of an attempt, each with the tokens and log-probs since the last one."""

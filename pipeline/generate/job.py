@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.tidy import leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
-from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.prepare import likelihood, questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -121,6 +121,7 @@ class Job:
         if not self.open:
             return
         self.check()
+        self.tokenizer = engine.tokenizer
         sessions.prove(self.run, good=True)
         self.session.loaded(self.left, engine.describe())
         manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
@@ -146,16 +147,17 @@ class Job:
         self.allowance.began(position)
         self._busy_at = time.monotonic()
         question_id, trial = self.keys[position]
-        row = self.prompts(self.rows[question_id], trial)
+        cfg, row = self.run.cfg, self.prompts(self.rows[question_id], trial)
         request = engines.Request(
             question_id=question_id,
             trial=trial,
             prompt_token_ids=row["prompt_token_ids"],
             messages=questions_table.messages(row),
             max_tokens=row["max_tokens"],
-            seed=attempt_seed(self.run.cfg, question_id, trial),
+            seed=attempt_seed(cfg, question_id, trial),
             run=self.number,
-            cfg=self.run.cfg,
+            cfg=cfg,
+            options=likelihood.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
         )
         return self.continued(request)
 

@@ -21,8 +21,19 @@ def tidy(run: Run, patience: bool = True) -> None:
     is not alive counts as dead, which is right when nothing is pending.
     """
     with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
-        _seal(run, patience)
-        _set_aside(run)
+        alive = sessions.alive(run.path)
+
+        @functools.cache
+        def is_dead(worker: str) -> bool:
+            certain = not patience or lease.expired(heartbeat.path_of(run.path, worker), PATIENCE_S)
+            return certain and worker not in alive
+
+        for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
+            warn(f"attempts/{line}: its rows are pending again")
+        damage = parquet.Damage()
+        runfolder.pending(run, damage)
+        if parts := shards.set_aside(damage, ATTEMPTS):
+            warn(f"attempts: {parts}; those rows are pending again; damaged files are set aside")
 
 
 def leave(run: Run, spent: bool = False) -> None:
@@ -43,22 +54,3 @@ def leave(run: Run, spent: bool = False) -> None:
         for path in folder.glob(".*"):  # that killed workers did not get to rename or delete
             path.unlink(missing_ok=True)
         folder.rmdir()
-
-
-def _seal(run: Run, patience: bool) -> None:
-    alive = sessions.alive(run.path)
-
-    @functools.cache
-    def is_dead(worker: str) -> bool:
-        certain = not patience or lease.expired(heartbeat.path_of(run.path, worker), PATIENCE_S)
-        return certain and worker not in alive
-
-    for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
-        warn(f"attempts/{line}: its rows are pending again")
-
-
-def _set_aside(run: Run) -> None:
-    damage = parquet.Damage()
-    runfolder.pending(run, damage)
-    if parts := shards.set_aside(damage, ATTEMPTS):
-        warn(f"attempts: {parts}; those rows are pending again, the damaged files are set aside")

@@ -14,6 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, note, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.engines import likelihood
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, stopping
@@ -170,37 +171,42 @@ class _Worker:
 
     def _completions(self, engine: engines.Engine) -> Iterator[engines.Completion | None]:
         """Yield completions of the engine; the watch runs only while the engine has control."""
-        completions = engine.generate(self._requests())
-        try:
-            while True:
+        scored = [job for job in self.jobs if job.run.cfg.sampling.likelihood]
+        sampled = [job for job in self.jobs if job not in scored]
+        for completions in (
+            engine.generate(self._requests(sampled)),
+            likelihood.score(engine, self._requests(scored)),
+        ):
+            try:
+                while True:
+                    with self.watch.awaiting():
+                        try:
+                            completion = next(completions)
+                        except StopIteration:
+                            break
+                    yield completion
+            finally:
                 with self.watch.awaiting():
-                    try:
-                        completion = next(completions)
-                    except StopIteration:
-                        return
-                yield completion
-        finally:
-            with self.watch.awaiting():
-                completions.close()  # the engine may have to abort requests
+                    completions.close()  # the engine may have to abort requests
 
-    def _requests(self) -> Iterator[engines.Request | None]:
+    def _requests(self, jobs: Sequence[Job]) -> Iterator[engines.Request | None]:
         """Yield requests while any run is open; None where there is nothing to begin right now."""
-        while any(job.open for job in self.jobs):
+        while any(job.open for job in jobs):
             with self.watch.paused():
-                request = self._next()
+                request = self._next(jobs)
             yield request
 
-    def _next(self) -> engines.Request | None:
+    def _next(self, jobs: Sequence[Job]) -> engines.Request | None:
         """Return a request of the first run that has one; close runs with nothing left."""
         in_flight = sum(len(job.in_flight) for job in self.jobs)
-        for job in self.jobs:
+        for job in jobs:
             free = self.capacity - in_flight + len(job.in_flight)
             if job.open and (request := self._do(job, job.next, free, self.batch)) is not None:
                 return request  # type: ignore[no-any-return]
-        for job in self.jobs:
+        for job in jobs:
             if job.open and self._do(job, job.nothing_left):
                 self._do(job, job.close)
-        if not in_flight and any(job.open for job in self.jobs):
+        if not in_flight and any(job.open for job in jobs):
             time.sleep(IDLE_S)
         return None
 

@@ -170,4 +170,5 @@ def row_of(completion: Completion) -> dict[str, Any]:
         "started": completion.started,
         "first_token": completion.first_token,
         "finished": completion.finished,
+        "options": completion.options,
     }

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import endpoint, models, questions, shots
+from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
+from bayes_at_n.pipeline.prepare import endpoint, likelihood, models, questions, shots
 from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.prepare.shots import Example
@@ -70,10 +70,14 @@ def build(run: Run) -> Built:
         limits = [cfg.model.context, server.context]
         context = min((limit for limit in limits if limit is not None), default=None)
     renders = server is not None and server.api == "chat"  # the server does
-    if renders and (cfg.prompt.kind == "plain" or cfg.prompt.prefix):
-        setting = "kind=plain" if cfg.prompt.kind == "plain" else f"prefix={cfg.prompt.prefix!r}"
+    of_tokens = {
+        "prompt.kind=plain": cfg.prompt.kind == "plain",
+        f"prompt.prefix={cfg.prompt.prefix!r}": cfg.prompt.prefix,
+        f"sampling.likelihood={cfg.sampling.likelihood}": cfg.sampling.likelihood,
+    }
+    if renders and (setting := next((name for name, given in of_tokens.items() if given), "")):
         raise UserError(
-            f"prompt.{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
+            f"{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
             " gets chat turns; set engine.api=completions if the server accepts token ids"
         )
     of_templates = [
@@ -102,7 +106,8 @@ def build(run: Run) -> Built:
         batches.append(pa.Table.from_pylist(chunk, QUESTIONS))
     table = pa.concat_tables(batches)
     most = table["max_tokens"].to_pylist()
-    if clamped := sum(limit < cfg.sampling.max_tokens for limit in most):
+    clamped = sum(limit < cfg.sampling.max_tokens for limit in most)
+    if clamped and not cfg.sampling.likelihood:
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
             f" {context}: reduced for {clamped} questions, down to {min(most)};"
@@ -173,7 +178,9 @@ def _prompts(
     chats = []
     for question in loaded:
         choices, gold = shots.ordered(cfg, question, cfg.prompt.shuffle == "question")
-        text = fill(cfg.prompt.template, question.problem, choices=options(choices))
+        text = fill(
+            cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option)
+        )
         own = [(e.prompt, e.solved) for e in shots.examples_for(cfg, examples, question)]
         chats.append((question, choices, gold, turns(text, model.system, role, own)))
     contents = (chat[-1] for chat in chats)
@@ -230,7 +237,8 @@ def _limit(cfg: RunConfig, tokenizer: Any, context: int | None, one: _Prompt) ->
     size = len(prompt.encode()) if ids is None else len(ids)  # a token has at least one byte
     if one.choices and cfg.prompt.shuffle == "trial":
         size += _SLACK * len(one.choices)
-        again = with_options(name, prompt, one.choices, one.choices, ids is None)
+        form = cfg.prompt.option
+        again = with_options(name, prompt, one.choices, one.choices, ids is None, form)
         if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
             raise UserError(_NOT_FOUND.format(name))
     if context is not None and size >= context:
@@ -242,6 +250,9 @@ def _limit(cfg: RunConfig, tokenizer: Any, context: int | None, one: _Prompt) ->
             + " or leave the question out of the dataset"
         )
     models.check_tokens(cfg.model, tokenizer, name, prompt, ids)
+    if cfg.sampling.likelihood:
+        row = {"question_id": name, "prompt": prompt, "choices": one.choices, "gold": one.gold}
+        return likelihood.most_tokens(cfg, tokenizer, context, row)
     limit = cfg.sampling.max_tokens
     return limit if context is None else min(context - size, limit)
 
@@ -267,16 +278,23 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     def shuffled_row(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shuffled = runfolder.as_presented(cfg, of_template(row, trial), trial)
         name, old, new = row["question_id"], row["choices"], shuffled["choices"]
-        text = with_options(name, shuffled["prompt"], old, new, chat)
+        text = with_options(name, shuffled["prompt"], old, new, chat, cfg.prompt.option)
         ids = None if chat else tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[misc]
         return shuffled | {"prompt": text, "prompt_token_ids": ids}
 
     return shuffled_row
 
 
-def with_options(name: str, prompt: str, old: list[str], new: list[str], chat: bool) -> str:
+def with_options(
+    name: str,
+    prompt: str,
+    old: list[str],
+    new: list[str],
+    chat: bool,
+    form: str = PromptConfig.option,
+) -> str:
     """Return a prompt with its options in another order; those of examples come before them."""
-    texts = [options(old), options(new)]
+    texts = [options(choices, form) for choices in (old, new)]
     if chat:  # the prompt is JSON
         texts = [json.dumps(text, ensure_ascii=False)[1:-1] for text in texts]
     before, match, after = prompt.rpartition(texts[0])

@@ -15,6 +15,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare.likelihood import answer
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters
 from bayes_at_n.pipeline.prepare.rows import SUFFIXES, open_rows
 from bayes_at_n.pipeline.store import runfolder
@@ -71,8 +72,9 @@ def load(cfg: RunConfig) -> list[Example]:
     examples = []
     for (named, _), question in zip(by_problem.values(), lettered, strict=True):
         choices, gold = ordered(cfg, question, prompt.shuffle != "none")
-        text = fill(prompt.template, question.problem, choices=options(choices))
-        solution = fill(prompt.solved, answer=gold, solution=question.solution)
+        text = fill(prompt.template, question.problem, choices=options(choices, prompt.option))
+        right = answer(cfg, choices, gold)
+        solution = fill(prompt.solved, answer=right, solution=question.solution)
         name = question.id if named else None
         examples.append(Example(name, question.problem, text, solution, choices))
     return _enough(cfg, examples, "different problems")

@@ -13,6 +13,7 @@ from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.config.scoring import CapsConfig
 
 Parts = dict[str, Any]
+_BY_LIKELIHOOD = {"options": "accuracy", "gold": "bits per byte"}
 
 
 def headline(matrix: Any, settings: CapsConfig) -> Parts:
@@ -30,6 +31,8 @@ def headline(matrix: Any, settings: CapsConfig) -> Parts:
 def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]:
     """Name the score that is reported, and say what of its prior, which is given by run.
 
+    In place of a prior, runs by likelihood have what they score: "options" or "gold".
+
     >>> named({"a": "estimated"}, 80), "".join(named({"a": "uniform"}))
     (('Bayes@80', ', prior estimated from these questions'), 'Bayes@N, uniform prior')
     >>> "".join(named({"a": "none"}, 1))
@@ -37,6 +40,8 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
     >>> named({"a": "estimated", "b": "none"})[1]
     ", prior estimated from these questions (b: avg, paper's interval, as it cannot be estimated)"
     """
+    if len(kinds := {*priors.values()}) == 1 and kinds <= _BY_LIKELIHOOD.keys():
+        return _BY_LIKELIHOOD[kinds.pop()], ", by likelihood, interval over questions"
     lacking = [name for name, prior in priors.items() if prior == "none"]
     if len(lacking) == len(priors):
         why = f"cannot be estimated from {'one trial' if trials == 1 else 'these questions'}"

@@ -133,26 +133,14 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     return record, Table(title, columns, rows, lines)
 
 
-def of_runs(runs: Mapping[str, Run], confidence: float) -> Table | None:
-    """Tabulate the corrected score of each run with labels; None where none has any."""
-    rows = list[Parts]()
+def of_runs(runs: Mapping[str, Run]) -> Table | None:
+    """Tabulate score and corrected score of each run with labels; None where none has any."""
+    rows, columns = list[Parts](), list[Column]()
     for name, run in runs.items():
-        made = corrected(run, outcomes.read(run, quiet=True)) if labels.files(run) else None
-        if made:
-            record, table = made
-            of = record["outcomes"]["corrected"]
-            ends = {"corrected": of["value"], "interval": (of["low"], of["high"])}
-            first = {key: table.rows[0][key] for key in ("value", "missed", "accepted")}
-            rows.append({"model": name, "labels": record["labels"], **first, **ends})
-    columns = [
-        Column("model", "model", align="left"),
-        Column("value", "avg", format="{:.3f}"),
-        Column("corrected", "by people", format="{:.3f}"),
-        Column("interval", f"{percent(confidence)} interval", format="{:.3f}"),
-        *(Column(key, key) for key in ("labels", "missed", "accepted")),
-    ]
-    notes = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
-    return Table("scores corrected by people's labels", columns, rows, notes) if rows else None
+        if labels.files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
+            rows += [{"model": name, **row} for row in made[1].rows[:2]]
+            columns = [Column("model", "model", align="left"), *made[1].columns]
+    return Table("scores corrected by people's labels", columns, rows) if rows else None
 
 
 def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:

@@ -18,6 +18,13 @@ if TYPE_CHECKING:  # SciPy, which `status` does without
     from bayes_at_n.scoring.metrics.table import Metric
 
 Parts = Mapping[str, Any]
+BY_LIKELIHOOD = {
+    "accuracy": "accuracy",
+    "probability": "probability of the right option",
+    "brier": "Brier score (0 to 2, lower is better)",
+    "log_score": "log score, nats (lower is better)",
+    "bits_per_byte": "bits per byte of the right answer",
+}
 STOPPED = "stopped"  # in the manifest, as `settle` left it
 
 
@@ -43,14 +50,14 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
         Column("interval", f"{percent(scores['confidence'])} interval", sigma="sigma"),
     ]
     what = "".join(named({scores["model"]: scores["headline"]["prior"]}, scores["trials"]))
-    title = f"{scores['model']} on {scores['dataset']}: {what}"
-    display.show(Table(title, columns, _rows(scores, metrics), [_assumed(scores)]))
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in scores["shares"].items() if share)
+    title, rows = f"{scores['model']} on {scores['dataset']}: {what}", _rows(scores, metrics)
+    display.show(Table(title, columns, rows, [_assumed(scores)]))
+    shares = ", ".join(f"{n} {share:.1%}" for n, share in scores.get("shares", {}).items() if share)
     if points := scores.get("points"):
         parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
         results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")
     size = sample_size(scores["questions"], scores["clusters"])
-    results.print(f"{size}, {plural(scores['attempts'], 'attempt')}: {shares}")
+    results.print(f"{size}, {plural(scores['attempts'], 'attempt')}{f': {shares}' * bool(shares)}")
     if more := scores.get("next_attempts"):
         results.print(more["sentence"])
     cost = scores["cost"]
@@ -61,13 +68,16 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
         paid = f", at a price of {cost['price']:,.2f}" if "price" in cost else ""
         whole = seconds * per_s  # of all trials, also those not scored here
         of = f" of {si(whole)}" if whole > 1.1 * sampled else ""
-        results.print(f"{si(sampled)}{of} tokens sampled{took}{rate}{paid}")
+        verb = "scored" if "likelihood" in scores else "sampled"
+        results.print(f"{si(sampled)}{of} tokens {verb}{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
 
 
 def _assumed(scores: Parts) -> str:
     """Write what intervals assume, and what the trials show of it."""
+    if "likelihood" in scores:
+        return "N=1: log-probs are not random, so intervals are over questions only"
     if (luck := scores["uniform_prior"].get("avg", {}).get("inflation")) is None:
         return "intervals take attempts as independent, which these trials cannot show"
     return (
@@ -87,6 +97,10 @@ def _rows(scores: Parts, metrics: "Sequence[Metric]") -> list[dict[str, Any]]:
     def summary(of: Parts) -> list[Any]:
         return [of[key] for key in ("value", "sigma", "low", "high")]
 
+    for name, of in scores.get("likelihood", {}).items():
+        add(BY_LIKELIHOOD[name], *summary(of))
+    if rows:
+        return rows
     add(named({"": head["prior"]}, trials)[0], *summary(head))
     if best := scores.get("headline_if_undecided_were_correct"):
         add("  if all undecided were correct", *summary(best))

@@ -22,7 +22,16 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import by_category, caps, people, shown, since, stated, votes
+from bayes_at_n.pipeline.score import (
+    by_category,
+    caps,
+    likelihood,
+    people,
+    shown,
+    since,
+    stated,
+    votes,
+)
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
@@ -51,6 +60,11 @@ def score(run: Run, rubrics: bool = False) -> None:
     """
     labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
+    if run.cfg.sampling.likelihood == "gold":
+        scores = likelihood.of_gold_texts(run) | {"cost": _cost(run), MADE_FROM: record}
+        shown.show(scores, [])
+        display.print_json(scores)
+        return runfolder.write_json(run.path / "scores.json", scores)
     scores, graded, curve = scored(run, rubrics)
     scores[MADE_FROM] = record
     display.print_json(scores)
@@ -160,6 +174,9 @@ def _scores(
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
     head = headline(matrix, run.cfg.scoring)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
+    by_likelihood = likelihood.measured(run) if run.cfg.sampling.likelihood else {}
+    if by_likelihood:
+        head = likelihood.headline(run, by_likelihood)
     try:
         summaries = {
             metric.name: fitted.get(metric.name) or metric.summary(metric.given(arrays), level)
@@ -178,6 +195,7 @@ def _scores(
         "attempts": int((graded.codes != PENDING).sum()),
         "confidence": level,
         "headline": head,
+        **({"likelihood": by_likelihood} if by_likelihood else {}),
         **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
         "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
@@ -188,7 +206,7 @@ def _scores(
         scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
     if len({*drawn}) > 1 and "avg" in summaries:
         more = scoring.next_attempts(matrix, clusters=drawn)
-        greedy = run.cfg.sampling.temperature == 0
+        greedy = run.cfg.sampling.temperature == 0 or bool(by_likelihood)
         scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)

@@ -29,12 +29,8 @@ QUESTIONS = pa.schema(
         ("variants", pa.list_(pa.struct(PROMPT))),
     ]
 )
-LATER = {
-    "cluster",
-    "category",
-    "date",
-    "variants",
-}  # columns that folders of before 2026-11-28 lack: null there
+# Columns that folders of before 2026-11-28 lack: null there.
+LATER = {"cluster", "category", "date", "variants", "options"}
 
 # Why an attempt ended; with any other reason (abort, error) it is not stored and stays pending.
 # CUT: by the token limit, vLLM's repetition detector, or a server's content filter.
@@ -42,6 +38,15 @@ FILTERED = "content_filter"
 CUT = ("length", "repetition", FILTERED)
 FINISHED = ("stop", *CUT)
 
+# Of a text that `sampling.likelihood` scores: natural log-probs, summed over its tokens.
+OPTIONS = pa.struct(
+    [
+        ("logprob", pa.float32()),  # given the prompt
+        ("tokens", pa.int32()),
+        ("bytes", pa.int32()),
+        ("unconditional", pa.float32()),  # without the prompt, after BOS or EOS
+    ]
+)
 ATTEMPTS = pa.schema(
     [
         *_KEY_FIELDS,
@@ -58,6 +63,7 @@ ATTEMPTS = pa.schema(
         ("finished", pa.float64()),
         # Number of tokens before the last continuation under a raised cap; null: not continued.
         ("continued_from", pa.int32()),
+        ("options", pa.list_(OPTIONS)),  # in the order of the prompt; null: the text was sampled
     ]
 )
 

@@ -76,6 +76,8 @@ def inputs(run: Run) -> Inputs:
     dataset, end = run.cfg.dataset, run.cfg.model.reasoning_end
     more = {"reasoning_end": end, "boxes": dataset.boxes, "pattern": dataset.pattern}
     strict = [q["question_id"] for q in run.questions if q["form"] == "strict"]
+    if run.cfg.sampling.likelihood:
+        return {"likelihood": run.cfg.grading.likelihood}
     return settings(run.cfg) | more | {"strict": strict}
 
 

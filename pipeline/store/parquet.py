@@ -154,7 +154,7 @@ def _rows(
         groups = []  # skipped
     threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # for few rows they cost more
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
-    rows = sound(table.select(names), pa.schema([columns.field(name) for name in names]))
+    rows = sound(table, pa.schema([columns.field(name) for name in names]))
     return _kept(rows, keep)
 
 
@@ -168,14 +168,14 @@ def read_whole(path: Path, columns: pa.Schema) -> pa.Table:
     """Read all of a part. Raises one of `DAMAGE`."""
     with opened(path) as file:  # `pq.read_table` would import pandas
         table = file.read()
-    for name in LATER - {*table.column_names}:
-        table = table.append_column(name, pa.nulls(len(table)))
-    return sound(table.select(columns.names), columns)
+    return sound(table, columns)
 
 
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
     """Cast and validate a table of an untrusted writer. Raises one of `DAMAGE`."""
-    table = table.cast(columns)
+    for name in LATER.intersection(columns.names).difference(table.column_names):
+        table = table.append_column(name, pa.nulls(len(table)))
+    table = table.select(columns.names).cast(columns)
     table.validate(full=True)  # strings may not be UTF-8
     if any(table[name].null_count for name in KEY if name in columns.names):
         raise ValueError(f"a row without {' or '.join(KEY)}")

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.sampling import RepetitionDetection
 from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
+from bayes_at_n.pipeline.config.settings import LabelsConfig, PromptConfig, RunConfig
 from bayes_at_n.pipeline.store import origin, parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 from bayes_at_n.verifiers import LETTERS
@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     **{"engine.args": {}, "model.quantization": None, "model.reasoning_parser": None},
     **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
     **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
+    **{"sampling.likelihood": None, "prompt.option": PromptConfig.option},
     **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
     "sampling.json_schema": {},
 }

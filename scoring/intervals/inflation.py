@@ -10,13 +10,7 @@ import numpy as np
 import scipy
 
 from bayes_at_n.scoring.numerics.checks import check_confidence, with_masks
-from bayes_at_n.scoring.numerics.inputs import (
-    Counts,
-    Floats,
-    Outcomes,
-    outcome_counts,
-    values,
-)
+from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Outcomes, outcome_counts, values
 from bayes_at_n.scoring.numerics.results import result
 
 INFLATION_LEVEL = 0.01

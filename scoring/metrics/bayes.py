@@ -14,11 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.scoring.numerics.checks import (
-    Bounds,
-    check_positive,
-    check_whole,
-)
+from bayes_at_n.scoring.numerics.checks import Bounds, check_positive, check_whole
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
     Floats,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.checks import broadcast, nonnegative_array
+from bayes_at_n.scoring.numerics.checks import nonnegative_array
 from bayes_at_n.scoring.numerics.results import result
 
 
@@ -36,14 +36,11 @@ def sampling_cost(
     >>> sampling_cost(4, 1, [1, 2, 4, 8, 16]).tolist()
     [15.0, 25.5, 46.5, 88.5, 172.5]
     """
-    read, written, trials, miss, hit, price = broadcast(
-        input_tokens=nonnegative_array(input_tokens, "input_tokens"),
-        output_tokens=nonnegative_array(output_tokens, "output_tokens"),
-        n=nonnegative_array(n, "n"),
-        cache_miss=nonnegative_array(cache_miss, "cache_miss"),
-        cache_hit=nonnegative_array(cache_hit, "cache_hit"),
-        output=nonnegative_array(output, "output"),
+    read, written = (
+        nonnegative_array(tokens, "tokens") for tokens in (input_tokens, output_tokens)
     )
+    trials = nonnegative_array(n, "n")
+    miss, hit, price = (nonnegative_array(of, "prices") for of in (cache_miss, cache_hit, output))
     if (trials < 1).any():
         raise ValueError(f"n is {trials.min():g}: pass a number of trials, at least 1")
     return result(miss * read + hit * read * (trials - 1) + price * written * trials)

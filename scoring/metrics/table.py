@@ -81,12 +81,6 @@ def _pass(label: str, k: int) -> Metric:
     return of_credit(label, at_least(1, k), sigma=partial(pass_at_k_sigma, k=k))
 
 
-def _naive(k: int) -> Metric:
-    """The plug-in 1 - (1 - c/n)^k, which section 2.7 calls naive Pass^k; from n = k, as Pass@k."""
-    score = partial(naive_pass_at_k, k=k)
-    return of_count(f"naive Pass@{k}", k, score, lambda c, n: 1 - Fraction(n - c, n) ** k)
-
-
 def _geom(k: int, a: float = 0.5, b: float = 0.5) -> Metric:
     """The mean over questions of (Pass@k)^a (Pass^k)^b."""
 
@@ -97,11 +91,6 @@ def _geom(k: int, a: float = 0.5, b: float = 0.5) -> Metric:
     a, b = _powers(a, b)
     score = partial(geom_at_k, k=k, pass_power=a, unanimous_power=b)
     return of_count(f"Geom@{k}", k, score, value)
-
-
-def _geo_spectrum(k: int, lam: float = 0.5) -> Metric:
-    powers = check_share(lam, "lambda"), 1 - lam
-    return of_credit(f"GeoSpectrum@{k}", at_least(1, k), upper_half(k), powers=powers)
 
 
 def _weighted(k: int, scores: str) -> Metric:
@@ -209,7 +198,12 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
     "maj@": lambda k: of_credit(f"Maj@{k}", at_least(k // 2 + 1, k)),
     "max@": lambda k: _pass(f"Max@{k}", k),  # of outcomes 0 and 1 the best of k is Pass@k
     "auc@": lambda k: of_credit(f"AUC@{k}", area(k)),
-    "naive-pass@": _naive,
+    "naive-pass@": lambda k: of_count(  # 1 - (1 - c/n)^k, from n = k, as Pass@k
+        f"naive Pass@{k}",
+        k,
+        partial(naive_pass_at_k, k=k),
+        lambda c, n: 1 - Fraction(n - c, n) ** k,
+    ),
     "spectrum@": lambda k, *w: of_credit(f"threshold spectrum@{k}", spectrum(w, k)),
     "tailpass@": _tailpass,
     "tailpass-empirical@": lambda k, t: of_credit(
@@ -219,7 +213,12 @@ FAMILIES: dict[str, Callable[..., Metric]] = {
     "geom-ds@": lambda k, a=0.5, b=0.5: of_credit(
         f"Geom-DS@{k}", at_least(1, k), at_least(k, k), powers=_powers(a, b)
     ),
-    "geo-spectrum@": _geo_spectrum,
+    "geo-spectrum@": lambda k, lam=0.5: of_credit(
+        f"GeoSpectrum@{k}",
+        at_least(1, k),
+        upper_half(k),
+        powers=(check_share(lam, "lambda"), 1 - lam),
+    ),
     # Of answers: votes, also weighed by a score of the attempts, and the best attempt by it.
     "cons@": lambda k: of_votes(f"Cons@{k}", k, cons_at_k, cons_at_k_sigma),
     "cons-confidence@": lambda k: _weighted(k, CONFIDENCE),

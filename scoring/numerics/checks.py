@@ -132,12 +132,7 @@ def check_models(scores: npt.ArrayLike, name: str) -> Floats:
 def check_scores(mu: npt.ArrayLike, sigma: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Return the means and sigmas of K models, both float64 of shape (..., K)."""
     mean, sd = check_models(mu, "mu"), nonnegative_array(sigma, "sigma")
-    try:
-        return mean, np.broadcast_to(sd, mean.shape)
-    except ValueError:
-        raise ValueError(
-            f"sigma has shape {sd.shape}, but mu has {mean.shape}: pass one sigma per score"
-        ) from None
+    return mean, np.broadcast_to(sd, mean.shape)
 
 
 def check_probabilities(p: npt.ArrayLike, name: str) -> Floats:
@@ -146,18 +141,3 @@ def check_probabilities(p: npt.ArrayLike, name: str) -> Floats:
     if array.ndim == 0 or array.size == 0:
         raise ValueError(f"{name} has shape {array.shape}: pass one probability per question")
     return array
-
-
-def broadcast(**arrays: Any) -> Any:
-    """Return the arrays, views of one shape."""
-    shape = broadcast_shape(**arrays)
-    return [np.broadcast_to(array, shape) for array in arrays.values()]
-
-
-def broadcast_shape(**arrays: npt.NDArray[Any]) -> tuple[int, ...]:
-    """Return the shape to which the arrays broadcast; their names are for the message."""
-    try:
-        return np.broadcast_shapes(*(array.shape for array in arrays.values()))
-    except ValueError:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"{shapes}: pass shapes whose leading axes can be broadcast") from None

@@ -97,13 +97,7 @@ def counts_and_prior(R: Outcomes, w: Weights, R0: Outcomes | None) -> tuple[Ints
             f"R0 has {prior.shape[-2]} questions, but R has {questions}: "
             "pass prior outcomes of the same questions in the same order"
         )
-    try:
-        np.broadcast_to(prior, counts.shape)
-    except ValueError:
-        raise ValueError(
-            f"R0 has leading axes {prior.shape[:-2]}, but R has {counts.shape[:-2]}: "
-            "pass one prior run for all, or one for each"
-        ) from None
+    np.broadcast_to(prior, counts.shape)  # one prior run for all, or one for each
     return counts, weights, prior
 
 

@@ -14,7 +14,6 @@ import scipy
 
 from bayes_at_n.scoring.metrics.bayes import avg
 from bayes_at_n.scoring.numerics.checks import (
-    broadcast_shape,
     check_confidence,
     check_scores,
     finite_array,
@@ -109,7 +108,6 @@ def compare_scores(
     """
     mean_a, mean_b = finite_array(mu_a, "mu_a"), finite_array(mu_b, "mu_b")
     sd_a, sd_b = nonnegative_array(sigma_a, "sigma_a"), nonnegative_array(sigma_b, "sigma_b")
-    broadcast_shape(mu_a=mean_a, sigma_a=sd_a, mu_b=mean_b, sigma_b=sd_b)
     difference, sigma = np.broadcast_arrays(mean_a - mean_b, np.hypot(sd_a, sd_b))
     z = signed_z(difference, sigma)
     _, _, lo, hi = normal_summary(difference, sigma, confidence)
@@ -221,5 +219,4 @@ def counts_of_both(R_a: Outcomes, R_b: Outcomes, w: Weights) -> tuple[Ints, Ints
             f"R_a has {counts_a.shape[-2]} questions, but R_b has {counts_b.shape[-2]}: "
             "pass outcomes of the same questions in the same order"
         )
-    broadcast_shape(R_a=counts_a[..., 0, 0], R_b=counts_b[..., 0, 0])
     return counts_a, counts_b, weights

@@ -83,7 +83,7 @@ def equivalence(R_a: npt.ArrayLike, R_b: npt.ArrayLike, margin: float = 0.01) ->
     >>> round(e.smallest, 4), e.trials, equivalence(a, c).conclusion, equivalence(a, a).conclusion
     (0.0683, 3157.0, 'different', 'equivalent')
     """
-    a, b = (_outcomes(R, name) for R, name in ((R_a, "R_a"), (R_b, "R_b")))
+    a, b = (bounded_array(R, "R", 0.0, 1.0, "pass outcomes 0 and 1") for R in (R_a, R_b))
     check_positive(margin, "margin", most=1.0)
     D = _differences(a, b)
     questions, trials = a.shape[-2:]
@@ -191,10 +191,6 @@ def kl_terms(logprobs_a: npt.ArrayLike, logprobs_b: npt.ArrayLike) -> Floats:
     log_r = finite_array(logprobs_b, "logprobs_b") - finite_array(logprobs_a, "logprobs_a")
     terms: Floats = np.maximum(np.expm1(log_r) - log_r, 0.0)  # rounding may carry it below 0
     return terms
-
-
-def _outcomes(R: npt.ArrayLike, name: str) -> Floats:
-    return bounded_array(R, name, 0.0, 1.0, "pass outcomes 0 and 1")
 
 
 def _differences(a: Floats, b: Floats) -> Floats:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.numerics.checks import (
-    broadcast_shape,
     check_models,
     check_positive,
     check_scores,
@@ -116,7 +115,7 @@ def kendall_tau_b(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
             f"x and y have shapes {a.shape} and {b.shape}: "
             "pass the same K models in both, shape (..., K) with K at least 2"
         )
-    shape = broadcast_shape(x=a, y=b)[:-1]
+    shape = np.broadcast_shapes(a.shape, b.shape)[:-1]
     agreement, untied = np.zeros(shape, dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
     for step in range(1, a.shape[-1]):
         sign_a, sign_b = (

@@ -15,13 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.passk import pass_at_k
-from bayes_at_n.scoring.numerics.checks import (
-    broadcast_shape,
-    check_confidence,
-    check_k,
-    check_models,
-    check_whole,
-)
+from bayes_at_n.scoring.numerics.checks import check_confidence, check_k, check_models, check_whole
 from bayes_at_n.scoring.numerics.coins import stream
 from bayes_at_n.scoring.numerics.estimate import enough_binary
 from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes
@@ -59,7 +53,7 @@ def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
         ranks(check_models(scores, name)) for scores, name in ((before, "before"), (after, "after"))
     )
     models = _check_models_of_both(a.shape[-1], b.shape[-1])
-    reversed_pairs = np.zeros(broadcast_shape(before=a, after=b)[:-1], dtype=np.int64)
+    reversed_pairs = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1], np.int64)
     for step in range(1, models):
         product = (a[..., step:] - a[..., :-step]) * (b[..., step:] - b[..., :-step])
         reversed_pairs += np.count_nonzero(product < 0, axis=-1)

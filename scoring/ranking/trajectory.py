@@ -166,7 +166,8 @@ def resample(
         kind = np.float32 if most <= 2**24 else np.float64
         solved = np.asarray(data.data, dtype=kind).reshape(*had.shape, -1)
         return (_drawn_columns(rng, most, solved, size) for size in sizes)
-    return (_drawn(rng, n, p, size) for size in sizes)
+    right = (rng.binomial(n, p, (size, *p.shape)) for size in sizes)
+    return (np.stack([n - of, of], axis=-1) for of in right)
 
 
 def resampled_scores(
@@ -210,11 +211,6 @@ def _drawn_columns(rng: np.random.Generator, n: int, solved: Any, size: int) -> 
     counts[..., 1] = (weights @ solved.reshape(-1, columns).T).reshape(counts.shape[:-1])
     counts[..., 0] = n - counts[..., 1]
     return counts
-
-
-def _drawn(rng: np.random.Generator, n: Ints, p: Floats, size: int) -> Ints:
-    right = rng.binomial(n, p, (size, *p.shape))
-    return np.stack([n - right, right], axis=-1)
 
 
 def tried_counts(R: Outcomes, what: str) -> Ints:

@@ -172,24 +172,9 @@ def prepared(data: Bits, metrics: Sequence[Metric], gold: npt.NDArray[Any] | Non
 
 def check_metrics(metrics: Sequence[Metric], trials: int) -> None:
     """Raise unless there are metrics, and all are defined for this many trials."""
-    if not metrics:
-        raise ValueError("metrics is empty: pass at least one, as in [parse('bayes')]")
-    for metric in metrics:
-        if not isinstance(metric, Metric):
-            raise ValueError(
-                f"metrics holds {metric!r}: pass scoring.metrics.table.parse({metric!r})"
-            )
-        if metric.k > trials:
-            raise ValueError(
-                f"{metric.title()} needs {metric.k} trials, but the stack has {trials}"
-            )
-
-
-def columns_of(resample: Resample, questions: int) -> int:
-    """Count the series of trials a replicate draws: one, or one for each question."""
-    if resample not in ("columns", "rows"):
-        raise ValueError(f'resample is {resample!r}: pass "columns" or "rows"')
-    return 1 if resample == "columns" else questions
+    if not metrics or max(metric.k for metric in metrics) > trials:
+        needed = ", ".join(f"{metric.title()} needs {metric.k}" for metric in metrics)
+        raise ValueError(f"metrics: pass at least one; the stack has {trials} trials, {needed}")
 
 
 def chunk_size(trials: int, columns: int) -> int:
@@ -217,7 +202,7 @@ def chunks(
     ``shape`` is that of the outcomes, (models, questions, trials); the other arguments are those
     of :func:`scoring.studies.convergence.convergence_at`.
     """
-    trials, columns = shape[2], columns_of(resample, shape[1])
+    trials, columns = shape[2], 1 if resample == "columns" else shape[1]
     check_whole(replicates, "replicates", least=1)
     check_whole(seed, "seed", least=0)
     if threads is None:

@@ -266,7 +266,7 @@ def rank_trajectory(
     data = bootstrap.checked_stack(stack)
     _, questions, trials = data.shape
     bootstrap.check_metrics([metric], trials)
-    columns = bootstrap.columns_of(resample, questions)
+    columns = 1 if resample == "columns" else questions
     size = bootstrap.chunk_size(trials, columns)
     chunk, last = divmod(check_whole(replicate, "replicate", least=0), size)
     seed = check_whole(seed, "seed", least=0)

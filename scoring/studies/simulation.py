@@ -18,12 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.numerics import coins
-from bayes_at_n.scoring.numerics.checks import (
-    broadcast,
-    check_probabilities,
-    check_whole,
-    number_array,
-)
+from bayes_at_n.scoring.numerics.checks import check_probabilities, check_whole, number_array
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b
 
@@ -135,7 +130,7 @@ def separation_curve(
     a, b = check_probabilities(p_a, "p_a"), check_probabilities(p_b, "p_b")
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"p_a has {a.shape[-1]} questions and p_b {b.shape[-1]}: pass the same")
-    pair = np.stack(broadcast(p_a=a, p_b=b))
+    pair = np.stack(np.broadcast_arrays(a, b))
     steps = coins.check_steps(trials, "trials")
     count = check_whole(replicates, "replicates", least=1)
     # Bounds memory, and depends on nothing but the arguments: results must not either.

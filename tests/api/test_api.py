@@ -218,7 +218,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     assert frame.pass_at_2.tolist() == [row["pass_at_2"] for row in board]
     assert found.conclusion.models == ["a", "b"] and repr(found) == found.conclusion.sentence()
     assert found.cohort.matrix().shape == (2, 2, 4)
-    assert set(found.figures()) == {"forest", "questions"}
+    assert set(found.figures()) == {"forest"}
     assert found.leaderboard._repr_markdown_().startswith("**leaderboard")
     # Of several datasets all questions count together.
     other = run_of(tmp_path / "runs", "a", {"q3": "00", "q4": "10"}, dataset="more")

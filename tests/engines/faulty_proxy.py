@@ -237,6 +237,15 @@ async def _quoting(exchange: Exchange) -> web.StreamResponse:
     return web.json_response({"error": {"message": f"Incorrect API key: {key}"}}, status=401)
 
 
+def _ask(edit: Callable[[Body], Any]) -> Fault:
+    """The answer to another question than the one that was asked."""
+
+    async def fault(exchange: Exchange) -> web.StreamResponse:
+        return _response(await exchange.forward(edit))
+
+    return fault
+
+
 def _answer(edit: Callable[[Body], Any]) -> Fault:
     """Another answer than the server's."""
 
@@ -437,6 +446,8 @@ FAULTS: dict[str, Fault] = {
     "another": _another,
     # Servers that lack something, or add something.
     "no token ids": _answer(_choices(_without("token_ids", "prompt_token_ids"))),
+    "echo only": _ask(_without("prompt_logprobs")),
+    "no echo": _ask(_without("prompt_logprobs", "echo")),
     "no log-probs": _answer(_choices(lambda choice: choice.update(logprobs=None))),
 }
 

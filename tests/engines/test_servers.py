@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, spread
 from forked import BATCH, TRIALS, Attempts, Command, Forker, assert_whole, stored
+from helpers import write_questions
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.config import compose
@@ -109,6 +110,29 @@ def test_token_ids_are_those_of_the_engine_in_this_process(
     for a, b in zip(*(table.to_pylist() for table in questions), strict=True):
         assert a["prompt_token_ids"] == b["prompt_token_ids"]
         assert a["prompt_logprobs"][1:] == pytest.approx(b["prompt_logprobs"][1:], abs=ROUNDING)
+
+
+def test_options_are_scored_by_log_probs_of_prompts_or_their_echo(
+    plain: Proxy, forker: Forker, tmp_path: Path
+) -> None:
+    """By vLLM's field; where a server ignores that, by its echo; where it ignores both, not."""
+    of = [{"q": f"What is {n} + 2?", "of": [str(n + 2), f"it is {n}"], "a": 0} for n in range(6)]
+    data = f"dataset=jsonl dataset.path={write_questions(tmp_path / 'q.jsonl', of)}"
+    data += " dataset.answer=choice dataset.gold=index prompt=cloze sampling=likelihood"
+    data += " dataset.fields={id:null,problem:q,choices:of,answer:a} model=demo"
+    found = []
+    for fault in (None, "echo only", "no echo"):
+        plain.reset(always(fault))
+        more = [*data.split(), "engine.patience_s=20"]
+        asked = command(tmp_path / str(fault), forker, plain.url, *more, trials=1)
+        if fault == "no echo":
+            assert asked.wait() == 2 and "sampling.likelihood=options needs" in asked.text()
+            continue
+        asked.finish()
+        options = [option for row in rows(tmp_path / str(fault)) for option in row["options"]]
+        found.append([option["logprob"] for option in options])
+        assert len(options) == 12 and plain.hits[fault or ""] == (plain.posts if fault else 0)
+    assert found[1] == pytest.approx(found[0], abs=20 * ROUNDING)
 
 
 @pytest.mark.soak

@@ -185,7 +185,7 @@ def test_the_probability_for_other_questions_holds_its_level(M: int) -> None:
     ("call", "words"),
     [
         (lambda: compare([[0, 1]], [[0, 1], [1, 1]]), "R_a has 1 questions, but R_b has 2"),
-        (lambda: compare(np.zeros((2, 3, 4), int), np.zeros((3, 3, 4), int)), "leading axes"),
+        (lambda: compare(np.zeros((2, 3, 4), int), np.zeros((3, 3, 4), int)), "broadcast"),
         (lambda: compare([[0, 1]], [[0, 1]], confidence=1.0), "confidence is 1.0"),
         (lambda: compare_scores(0.5, -0.1, 0.5, 0.1), "sigma_a holds -0.1"),
         (lambda: compare_scores(0.5, 0.1, math.nan, 0.1), "mu_b holds nan"),

@@ -368,10 +368,8 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
         ({"stack": [[[0, 1], [1, 1]]]}, "1 models to rank"),
         ({"stack": np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1)}, "masked trials"),
         ({"stack": Counts([[[1, 2]]] * 2)}, "stack is Counts"),
-        ({"metrics": ["bayes"]}, "scoring.metrics.table"),
-        ({"metrics": [of("pass@4")]}, "Pass@4 needs 4 trials, but the stack has 3"),
+        ({"metrics": [of("pass@4")]}, "Pass@4 needs 4"),
         ({"replicates": 0}, "replicates is 0"),
-        ({"resample": "both"}, "resample is 'both'"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:

@@ -185,8 +185,10 @@ def _named(claim: str, choices: tuple[str, ...]) -> tuple[frozenset[str], str]:
         return own | {letter}, ""
     if letter in (same := _options(rest, choices)):
         return frozenset(letter), _BOTH
-    if choices and not same and _differ(choices[shown.index(letter)], rest):
-        return none, ""
+    if choices and not same:  # a number that is not its option's
+        numbers = [read_number(clean(one)) for one in (choices[shown.index(letter)], rest)]
+        if None not in numbers and numbers[0] != numbers[1]:
+            return none, ""
     others = {next(filter(None, found)) for found in _OTHER.findall(rest)}
     return same | {letter} | (others & set(shown)), ""
 
@@ -204,9 +206,3 @@ def _options(text: str, choices: tuple[str, ...]) -> frozenset[str]:
         if found := frozenset(LETTERS[i] for i, option in enumerate(choices) if same(option)):
             return found
     return frozenset()
-
-
-def _differ(option: str, rest: str) -> bool:
-    """Whether a letter comes with a number that is not its option's."""
-    numbers = [read_number(clean(text)) for text in (option, rest)]
-    return None not in numbers and numbers[0] != numbers[1]

@@ -241,14 +241,6 @@ def _match(text: str, asked: Asked) -> Extraction:
     return Extraction(groups[0].strip(), "boxed", "the last match")
 
 
-def _gold_of_number(gold: str) -> str | None:
-    return None if _gold_number(gold) else "it is not one number"
-
-
-def _letter(gold: str) -> str | None:
-    return None if choice.LETTER.fullmatch(gold) else "it is no letter of an option"
-
-
 def _program(text: str, asked: Asked) -> Extraction:
     from bayes_at_n.verifiers.code import extract as programs
 
@@ -271,9 +263,17 @@ KINDS = {
         ),
         None,
     ),
-    "choice": Kind(lambda text, asked: choice.find(text, asked.choices), choice.compare, _letter),
+    "choice": Kind(
+        lambda text, asked: choice.find(text, asked.choices),
+        choice.compare,
+        lambda gold: None if choice.LETTER.fullmatch(gold) else "it is no letter of an option",
+    ),
     "exact": Kind(lambda text, _: _said(text), _compare_texts),
-    "number": Kind(lambda text, _: _said(text), _compare_numbers, _gold_of_number),
+    "number": Kind(
+        lambda text, _: _said(text),
+        _compare_numbers,
+        lambda gold: None if _gold_number(gold) else "it is not one number",
+    ),
     "regex": Kind(_match, _compare_texts),
     "code": Kind(_program, None, _tests),
     "python": Kind(lambda text, _: Extraction(text, "boxed"), None),

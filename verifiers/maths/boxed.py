@@ -245,11 +245,7 @@ def together(text: str, of_gold: bool = False) -> list[tuple[str, str]]:
             joined = between and (of_gold or ("." not in between[0] and _APART.search(between[0])))
             if not joined:
                 break
-        found.append((_name_before(text, box.head), _content(text, box, outer)))
+        name = _NAMED_LAST.search(text, max(0, box.head - 20), box.head)
+        found.append((name[1] if name else "", _content(text, box, outer)))
         last = box.head
     return found[::-1]
-
-
-def _name_before(text: str, start: int) -> str:
-    name = _NAMED_LAST.search(text, max(0, start - 20), start)
-    return name[1] if name else ""

@@ -257,9 +257,11 @@ class _Pair:
         gold_number, answer_number = read_number(gold), read_number(answer)
         sure = all(number.sure for number in (gold_number, answer_number) if number)
         if gold_number and answer_number:
-            if gold_number.value == answer_number.value or (
-                self.conventions.percent == "either" and _same_percent(gold, answer)
-            ):
+            if gold_number.value == answer_number.value:
+                return Decision(True, "number")
+            bare = [read_number(side.removesuffix("\\%").strip()) for side in (gold, answer)]
+            same = bare[0] and bare[1] and bare[0].value == bare[1].value
+            if same and self.conventions.percent == "either":
                 return Decision(True, "number")
             if not sure:
                 return None
@@ -298,11 +300,6 @@ def _terminates(text: str) -> bool:
     """Whether a cleaned text is a number with an exact decimal, of which a rounding differs."""
     number = read_number(text)
     return number is not None and 10**400 % number.value.denominator == 0
-
-
-def _same_percent(gold: str, answer: str) -> bool:
-    bare = [read_number(text.removesuffix("\\%").strip()) for text in (gold, answer)]
-    return bool(bare[0] and bare[1] and bare[0].value == bare[1].value)
 
 
 _NOTHING = re.compile(

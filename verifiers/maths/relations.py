@@ -122,7 +122,11 @@ def _form(left: Tree, sign: str, right: Tree) -> tuple[str, tuple[Any, ...]]:
     if sign in (">", r"\geq"):
         left, right = right, left
     try:
-        difference = polynomial(("sub", left, right) if sign != "=" else _numerator(left, right))
+        whole: Tree = ("sub", left, right)
+        if sign == "=":  # without denominators that have variables in them
+            (top, bottom), (other, under) = _fraction(left), _fraction(right)
+            whole = ("sub", ("mul", top, under), ("mul", other, bottom))
+        difference = polynomial(whole)
     except Unsure:
         difference = polynomial(("sub", left, right))
     if not difference.keys() - {()}:
@@ -131,12 +135,6 @@ def _form(left: Tree, sign: str, right: Tree) -> tuple[str, tuple[Any, ...]]:
     sign = {">": "<", r"\geq": r"\leq"}.get(sign, sign)
     factor = 1 / (leading if sign in ("=", r"\neq") else abs(leading))
     return sign, canonical(scaled(difference, factor))
-
-
-def _numerator(left: Tree, right: Tree) -> Tree:
-    """What is zero where two sides are equal, without denominators that have variables in them."""
-    (top, bottom), (other, under) = _fraction(left), _fraction(right)
-    return ("sub", ("mul", top, under), ("mul", other, bottom))
 
 
 def _fraction(tree: Tree) -> tuple[Tree, Tree]:

@@ -164,9 +164,8 @@ def read_unit(tail: str) -> Unit:
     """
     words = re.sub(r"\\text\{([^{}]*)\}", r" \1", tail)
     words = re.sub(r"\\mu *", " u", words).replace(r"\Omega", " Ohm ")
-    words = re.sub(
-        r"\\cdot|\\times", " ", re.sub(r"\b([ap])\.m\b|(?<=[A-Za-z])\.", _undotted, words)
-    ).strip()
+    words = re.sub(r"(?<=[A-Za-z])\.", " ", re.sub(r"\b([ap])\.m\b", r"\1m", words))
+    words = re.sub(r"\\cdot|\\times", " ", words).strip()
     if re.sub(r"[A-Za-z]+|\^\{?-?[1-9]\}?|[/() ]|(?<=[a-z])-(?=[a-z])", "", words):
         return NONE
     if len(words) == 1 and words not in _LONE | {"C", "F"}:
@@ -174,11 +173,6 @@ def read_unit(tail: str) -> Unit:
     words = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", re.sub(r"\b([kMm]) Ohm", r"\1Ohm", words))
     measured = _measure(words)
     return measured if measured else _plain(words)
-
-
-def _undotted(dot: re.Match[str]) -> str:
-    """Return an abbreviation without its points: p.m., sq. ft."""
-    return f"{dot[1]}m" if dot[1] else " "
 
 
 def _measure(words: str) -> Unit | None:
