@@ -17,7 +17,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
-    "benchmarks": 9_894,
+    "benchmarks": 9_890,
     "docs (words)": 40_632,
     "pipeline": 6,
     "pipeline/adaptive": 2_357,
