@@ -106,7 +106,7 @@ def test_each_stage_reads_attempts_once_and_again_none(
     monkeypatch.setattr(parquet, "read", counted)
     text, keys = ("text",), ()
     once = [
-        [("text", "finish_reason")],
+        [("text", "finish_reason", "options")],
         [keys, text],
         [("finish_reason", "completion_tokens", "logprobs")],
         [("prompt_tokens", "completion_tokens")],

@@ -148,6 +148,8 @@ def load(arguments: Sequence[str]) -> Request[TrajectoryConfig]:
         request.cfg.merge.windows = [4, 5]  # of MaP's Tables 2 and 1
     checkpoints = request.cfg.checkpoints
     request.cfg.checkpoints = {"" if k == "_" else k: v for k, v in checkpoints.items()}
+    if request.cfg.watch.folder:
+        request.cfg.checkpoints = {"": [request.cfg.watch.folder]}  # of a dry run
     if len(request.models) > 1:
         key = next(a for a, b in zip(*request.models[:2], strict=True) if a != b).partition("=")[0]
         more = "; several training runs are checkpoints.NAME=FOLDER" * (key == "model")

@@ -143,13 +143,10 @@ def _print(runs: list[Progress], header: Header | None) -> None:
     for record in [*([header.record] if header else []), *(run.record() for run in runs)]:
         print_json(record)
     if not prints_json():
-        _show(_render(runs, header))
+        options, part = results.options.update(width=_width()), _render(runs, header)
+        for line in results.render_lines(part, options, pad=False):
+            results.print("".join(segment.text for segment in line).rstrip())
     results.file.flush()  # or a log stays empty for hours
-
-
-def _show(part: RenderableType) -> None:
-    for line in results.render_lines(part, results.options.update(width=_width()), pad=False):
-        results.print("".join(segment.text for segment in line).rstrip())
 
 
 def _render(

@@ -105,15 +105,12 @@ def samples(rows: Rows, cfg: TrajectoryConfig) -> Table:
         *columns(_THREE, group="own", tau="τ"),
         *columns(_THREE, _BOOT, group="boot τ"),
         *columns("{:.4g}", group="cost", cost="model", cost_trajectory="trajectory"),
-        *columns("{:.3g}", group="cost", cost_ratio="to n = 1"),
-        *columns(wide=True, points="points"),
         *_KEYS,
     ]
-    points = " or ".join(map(str, sorted(values(rows, "points"))))
     prices = ", ".join(f"{name} {price:g}" for name, price in vars(cfg.prices).items())
     notes = [
         f"boot: mean and {percent(cfg.confidence)} interval of {cfg.replicates} replicates of n"
-        f" trials, seed {cfg.seed}, over the {points} steps that all windows share; own: of the"
+        f" trials, seed {cfg.seed}, over the steps that all windows share; own: of the"
         " attempts themselves",
         f"cost: MaP's appendix C with measured tokens, prices per million ({prices}); of one model,"
         " and of all models at these steps",

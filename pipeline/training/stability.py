@@ -179,7 +179,7 @@ def _by_trials(track: Track, n: int, drawn: Drawn, cfg: TrajectoryConfig) -> Ite
         elif metric.name not in drawn or (metric.name in AVERAGES and metric.name != BAYES):
             continue
         observed = metric is GREEDY or n == track.trials
-        price, unit = cost(track, metric, n, cfg), cost(track, AVERAGE, 1, cfg)
+        price = cost(track, metric, n, cfg)
         value = track.summary(metric, cfg.confidence).value
         yield {
             **track.labels(metric, "n"),
@@ -187,9 +187,7 @@ def _by_trials(track: Track, n: int, drawn: Drawn, cfg: TrajectoryConfig) -> Ite
             "tau": follow.monotone_tau(value) if observed else None,
             **spread(drawn.get(metric.name), len(track.steps), cfg),
             "cost": price,
-            "points": len(track.steps),
             "cost_trajectory": None if price is None else price * len(track.steps),
-            "cost_ratio": price / unit if price is not None and unit else None,
         }
 
 

@@ -9,6 +9,7 @@ folders, so a command that was killed continues where it was.
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -108,8 +109,10 @@ class Watch:
             self._looks[path] = now
             if before.get(path) == now:
                 [found] = checkpoints.find([str(path)])
-                if found.step is None or found.step <= self.step:
-                    self._leave_out(path, f"{path}: its name has no step after {self.step}")
+                late = found.step is None or found.step <= self.step
+                if late or not windows.NAME.fullmatch(path.name):
+                    why = f"{path}: its name has no step after {self.step}, or odd characters"
+                    self._leave_out(path, why)
                     continue
                 self.known.append(found)
                 self.save()
@@ -217,17 +220,16 @@ class Watch:
             for row in rows:
                 if (key := (row["dataset"], row["window"], row["step"])) in self.told:
                     continue
-                cells = (
-                    f"{c.title} {formatted(c, row[c.key])}" for c in table([row], self.cfg).columns
-                )
-                note(", ".join(cells))
+                shown = [c for c in table([row], self.cfg).columns if row[c.key] is not None]
+                note(", ".join(f"{c.title} {formatted(c, row[c.key])}" for c in shown))
                 name = f"steps/{row['dataset']}/merge_{row['window']}"
                 values = {f"{name}/{k}": v for k, v in row.items() if isinstance(v, int | float)}
                 for to in self.base.track.to:
                     try:
-                        if to not in opened:
-                            opened[to] = self._open(to)
-                        opened[to].point({**values, "steps": row["step"]}, row["step"])
+                        with contextlib.redirect_stdout(sys.stderr):  # libraries print
+                            if to not in opened:
+                                opened[to] = self._open(to)
+                            opened[to].point({**values, "steps": row["step"]}, row["step"])
                     except Exception as error:  # a library may raise anything
                         warn(f"track={to}: {one_line(error)}")
                 self.told.add(key)
@@ -237,7 +239,7 @@ class Watch:
             yield tell
         finally:
             for tracker in opened.values():
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):
                     tracker.close({}, True)
 
     def _open(self, to: str) -> Tracker:

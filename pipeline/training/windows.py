@@ -36,6 +36,7 @@ _ONCE = [
 _LIKELIHOOD = ["prompt=letter", "sampling.likelihood=options", "sampling.prompt_logprobs=false"]
 # Settings of the runs whose answers are not sampled, by kind, which is also the end of their tag.
 _KINDS = {"": [], "greedy": _ONCE, "likelihood": [*_ONCE, *_LIKELIHOOD]}
+NAME = re.compile(r"[\w.+-]+")  # of a checkpoint's folder, which becomes that of its run
 _EDGES = "-_./ "
 _MAX_LABEL = 60  # characters
 
@@ -159,7 +160,7 @@ def _check(key: str, checkpoints: Sequence[Checkpoint], sizes: Sequence[int]) ->
                 f"{key}: {paths[name]} and {path} are both called {name}; name training runs that"
                 " share names with checkpoints.NAME=FOLDER"
             )
-        if not re.fullmatch(r"[\w.+-]+", name):
+        if not NAME.fullmatch(name):
             raise UserError(
                 f"{path}: the folder's name becomes that of its run; rename it to letters, digits,"
                 " - . + and _"

@@ -148,7 +148,6 @@ def test_costs_are_those_of_appendix_c() -> None:
         assert row["cost"] == pytest.approx(each) and row["cost_trajectory"] == pytest.approx(
             5 * each
         )
-        assert row["cost_ratio"] == pytest.approx(each / ((125 + 400) / 1e6 * 3))
     assert one_of(rows, metric="greedy")["cost"] == pytest.approx((125 + 300) / 1e6 * 3)
     unknown = stability.judge([own._replace(tokens=Tokens(None, 40.0))], cfg)["samples"]
     assert all(row["cost"] is None for row in unknown)
@@ -164,7 +163,6 @@ def test_windows_are_compared_over_the_steps_that_all_have() -> None:
     made = forms.of_map(rows)
     assert list(made) == ["protocols", "merge", "passk"]
     costs = stability.judge([single, pair], CFG)["samples"]
-    assert {row["points"] for row in costs} == {4}
     assert all(row["cost_trajectory"] == pytest.approx(4 * row["cost"]) for row in costs)
     row = one_of(made["merge"].rows, metric="avg@8")
     assert row["original"] == pytest.approx(2 / 3) and row["merge"] == 1

@@ -21,7 +21,7 @@ from made_windows import DEMO, SUMS, checkpoint, finish, sums
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.training import saved
+from bayes_at_n.pipeline.training import saved, trajectory
 from bayes_at_n.pipeline.training.watch import Watch, signature
 
 OWN = [*SUMS, "watch=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=8"]
@@ -97,6 +97,8 @@ def test_two_looks_alike_make_a_checkpoint_and_none_is_forgotten(
     assert [one.name for one in again.known] == ["s-9", "s-10"]
     assert again.next()[0].window.name == "s-10"  # without s-9 neither it nor the window is there
     assert "deleted" in capsys.readouterr().err
+    trajectory.run([*OWN, "merge=[]"], dry_run=True)
+    assert "7 to 10" in capsys.readouterr().out
 
 
 def test_points_have_the_change_its_z_and_probability_tau_and_cost(place: Path) -> None:
