@@ -25,7 +25,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/base": 1_339,
     "pipeline/cli": 990,
     "pipeline/cluster": 434,
-    "pipeline/compare": 2_750,
+    "pipeline/compare": 2_752,
     "pipeline/config": 2_858,
     "pipeline/display": 703,
     "pipeline/engines": 2_877,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 37_415,
     "verifiers": 7_172,
-    "product": 58_561,
+    "product": 58_563,
 }
 
 
