@@ -60,7 +60,7 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     assert people["outcomes"]["value"] == pytest.approx(np.dot(said, weights))
     assert people["outcomes"]["corrected"]["value"] == pytest.approx(own.value)
     assert people["outcomes"]["corrected"]["high"] == pytest.approx(own.high)
-    assert people["labels"] == 5 and "verifier" in people and "corrected by people" in out
+    assert people["labels"] == 5 and "verifier" in people and "corrected" in out
     assert "headline" in found  # beside it
     assert current.is_current(Run(load_folder(run.path, [])))  # they are the folder's now
     path.write_text(json.dumps(rows[0] | {"correct": not rows[0]["correct"]}) + "\n")

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        return getattr(import_module("bayes_at_n.verifiers.exports"), name)
+        globals()[name] = found = getattr(import_module("bayes_at_n.verifiers.exports"), name)
+        return found
 
     def __dir__() -> list[str]:
         return dir(import_module("bayes_at_n.verifiers.exports"))

@@ -100,7 +100,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         bayes = scoring.misclassification(sharp, people.values, people.at, groups=long, **own)
         add(name, float(weights @ said))
         rows[-1] |= _errors(people, sharp, np.ones(keys.size, bool))
-        add("  corrected by people", powered.value, powered.low, powered.high)
+        add("  corrected", powered.value, powered.low, powered.high)
         if powered.pool is not None:
             add("  on similar questions", powered.value, *powered.pool[2:])
         add("  misclassification", bayes.score.value, *bayes.score[2:])
@@ -118,7 +118,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     alone = scoring.prediction_powered(np.zeros(keys.size), people.values, people.at, rate=0, **own)
     add("labels alone", alone.value, *alone[2:4])
     record["labels_alone"] = {k: v for k, v in alone._asdict().items() if k != "pool"}
-    lines = ["false negatives: correct judged wrong; false positives: wrong judged correct"]
+    lines = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
     if agreed := _agreement(people):
         record["agreement"], line = agreed
         lines.append(line)
@@ -126,8 +126,8 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         Column("who", "score by", align="left"),
         Column("value", "score", format="{:.3f}"),
         Column("interval", f"{percent(level)} interval", format="{:.3f}"),
-        Column("missed", "false negatives"),
-        Column("accepted", "false positives"),
+        Column("missed", "missed"),
+        Column("accepted", "accepted"),
     ]
     title = f"{plural(people.at.size, 'label')} of people, {plural(keys.size, 'attempt')}"
     return record, Table(title, columns, rows, lines)

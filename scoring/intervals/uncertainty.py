@@ -131,10 +131,10 @@ def wilson_ci(R: Outcomes, confidence: float = 0.95) -> Summary:
 
     It ignores that questions differ, and with the same N everywhere is conservative: success rates
     p_a that differ make the variance of a smaller than a binomial's. For equal p_a the variance is
-    that of a binomial share of n trials; stderr is sqrt(a (1 - a) / n). Raises ValueError: outcomes
-    other than 0 and 1, or a question without trials. All else: :func:`wald_ci`. Source: Wilson,
-    "Probable inference, the law of succession, and statistical inference", J. Am. Stat. Assoc. 22
-    (1927).
+    that of a binomial share of n trials; stderr is sqrt(a (1 - a) / n). R and ``confidence`` are
+    those of :func:`scoring.avg_ci`; returns a, stderr and both ends, floats or arrays (...). Raises
+    ValueError: outcomes other than 0 and 1, or a question without trials. Source: Wilson, "Probable
+    inference, the law of succession, and statistical inference", J. Am. Stat. Assoc. 22 (1927).
 
     >>> [round(x, 4) for x in wilson_ci([[0, 1, 1, 0, 1], [1, 1, 0, 1, 1]])]
     [0.7, 0.1449, 0.3968, 0.8922]

@@ -65,12 +65,19 @@ class Prior(NamedTuple):
 def empirical_bayes_ci(
     R: Outcomes, w: Weights = None, confidence: float = 0.95, bounds: Bounds = None
 ) -> Summary:
-    """Compute :func:`empirical_bayes` with its credible interval, of equal tails.
+    """Compute Bayes@N under a fitted prior, with its credible interval, of equal tails.
 
-    The ends are quantiles of the Beta distribution on [min w, max w] with mean mu and standard
-    deviation sigma: near the edge the posterior is skewed, and mu -/+ z sigma would leave the range
-    on one side and miss on the other. All else: :func:`scoring.bayes_ci`. Raises ValueError: as
-    :func:`scoring.bayes_ci`.
+    With the model and the hyperprior of the module's docstring, m_a and V_a mean and variance of
+    w . pi_a under Dirichlet(s q + n_a), and E and Var over the posterior of q and s::
+
+        mu      = E[ 1/M sum_a m_a ]
+        sigma^2 = E[ 1/M^2 sum_a V_a ] + Var[ 1/M sum_a m_a ]
+
+    A question without trials has the fitted prior as posterior. The ends are quantiles of the Beta
+    distribution on [min w, max w] with mean mu and standard deviation sigma: near the edge the
+    posterior is skewed, and mu -/+ z sigma would leave the range on one side and miss on the other.
+    All else: :func:`scoring.bayes_ci`. Raises ValueError: as that. Source: not in the paper; arXiv
+    2510.04265, equations 1 and 15, with s q for the prior's ones.
 
     >>> [round(x, 4) for x in empirical_bayes_ci([[1] * 78 + [0] * 2] * 30)]
     [0.9745, 0.0032, 0.9678, 0.9804]

@@ -52,7 +52,9 @@ def reversal_rate(before: npt.ArrayLike, after: npt.ArrayLike) -> Any:
     a, b = (
         ranks(check_models(scores, name)) for scores, name in ((before, "before"), (after, "after"))
     )
-    models = _check_models_of_both(a.shape[-1], b.shape[-1])
+    models = a.shape[-1]
+    if models != b.shape[-1] or models < 2:
+        raise ValueError(f"before has {models} models, after {b.shape[-1]}: pass the same, >= 2")
     reversed_pairs = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-1], np.int64)
     for step in range(1, models):
         product = (a[..., step:] - a[..., :-step]) * (b[..., step:] - b[..., :-step])
@@ -99,7 +101,6 @@ def reversal_rate_ci(
     k, tail = check_k(k), (1 - check_confidence(confidence)) / 2
     check_whole(draws, "draws", least=1)
     counts = [_model_counts(R, k, name) for R, name in ((before, "before"), (after, "after"))]
-    _check_models_of_both(len(counts[0]), len(counts[1]))
     # A stream a side: a draw is the same however many are held at once.
     rngs = [stream(seed, side) for side in range(2)]
     step = max(1, MOST_DRAWS // max(side[..., 0].size for side in counts))
@@ -123,15 +124,6 @@ def _model_counts(R: Outcomes, k: int, name: str) -> Ints:
             f"{name} has questions of shape {correct.shape}: pass (models, questions, trials)"
         )
     return np.stack([trials - correct, correct], axis=-1)
-
-
-def _check_models_of_both(before: int, after: int) -> int:
-    if before != after or before < 2:
-        raise ValueError(
-            f"before has {before} models and after {after}: "
-            "pass the same models in both, at least 2"
-        )
-    return before
 
 
 def _misses(rng: np.random.Generator, counts: Ints, k: int, size: int) -> Floats:

@@ -125,7 +125,7 @@ def test_draws_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> N
 def test_bad_arguments() -> None:
     good = counts_of([[3, 4], [5, 6]], 8)
     for arguments, text in (
-        ((good, counts_of([[3, 4]], 8)), "before has 2 models and after 1"),
+        ((good, counts_of([[3, 4]], 8)), "before has 2 models"),
         ((Counts([[1, 2], [3, 4]]), good), "before has questions of shape"),
         ((good, good, 9), "has 8 trials, but before: Pass@9"),
     ):

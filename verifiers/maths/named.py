@@ -1,7 +1,7 @@
 r"""Take the names off solutions in several unknowns, where both sides agree.
 
-`x=1, y=2` and `(y,x)=(2,1)` are one solution, and the
-bare `1,2` is the one in the order of the names.
+`x=1, y=2` and `(y,x)=(2,1)` are one solution, and the bare `1,2` is the one in the order of the
+names.
 """
 
 import re
@@ -12,7 +12,6 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _UNKNOWN = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w{1,8}\}?)?)=([^=<>]+)")
 _LETTER = r"[A-Za-z](?:_\{?\w\}?)?"
 _UNKNOWNS = re.compile(rf"(\({_LETTER}(?:, ?{_LETTER})+\))(?:=|\\in ?)(.+)")
-
 _ROOT = re.compile(r"([A-Za-z])=")
 
 Solution = dict[str, str]  # the values of the unknowns, in the order in which they are named
