@@ -124,14 +124,22 @@ def _tracks(
 
 
 def combined(tracks: Sequence[Track]) -> list[Track]:
-    """Name tracks after their benchmarks; the parts of one become one list of questions."""
+    """Name tracks after their benchmarks; the parts of one become one list of questions.
+
+    The order stays that of `read`: training run, benchmark, window.
+    """
     found: list[Track] = []
     by_key = {(track.training, track.window, track.dataset): track for track in tracks}
-    for training, window in dict.fromkeys((t.training, t.window) for t in tracks):
-        for name, benchmark in suite.BENCHMARKS.items():
-            first, *more = (by_key[training, window, dataset] for dataset in benchmark.datasets)
+    windows = list(dict.fromkeys(track.window for track in tracks))
+    trainings = dict.fromkeys(track.training for track in tracks)
+    for training, (name, benchmark) in itertools.product(trainings, suite.BENCHMARKS.items()):
+        for window in windows:
+            parts = [by_key.get((training, window, dataset)) for dataset in benchmark.datasets]
+            first, *more = parts
+            if first is None:  # a training that is watched has no such window yet
+                continue
             if more:
-                R = np.concatenate([first.R, *(part.R for part in more)], axis=1)
+                R = np.concatenate([part.R for part in parts if part is not None], axis=1)
                 first = first._replace(R=R, tokens=Tokens(None, None))
             found.append(first._replace(dataset=name))
     return found
