@@ -17,15 +17,15 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
-    "benchmarks": 9_894,
-    "docs (words)": 40_604,
+    "benchmarks": 9_890,
+    "docs (words)": 40_629,
     "pipeline": 6,
     "pipeline/adaptive": 2_357,
     "pipeline/api": 448,
     "pipeline/base": 1_339,
     "pipeline/cli": 990,
     "pipeline/cluster": 434,
-    "pipeline/compare": 2_747,
+    "pipeline/compare": 2_752,
     "pipeline/config": 2_858,
     "pipeline/display": 703,
     "pipeline/engines": 2_877,
@@ -37,9 +37,9 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_990,
     "pipeline/report": 2_847,
     "pipeline/rubrics": 877,
-    "pipeline/score": 1_418,
+    "pipeline/score": 1_426,
     "pipeline/status": 611,
-    "pipeline/store": 2_387,
+    "pipeline/store": 2_391,
     "pipeline/training": 3_028,
     "pipeline/verify": 1_382,
     "pipeline/workers": 1_970,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_802,
     "scripts": 1_347,
     "slurm": 137,
-    "tests": 37_398,
+    "tests": 37_415,
     "verifiers": 7_172,
-    "product": 58_546,
+    "product": 58_563,
 }
 
 

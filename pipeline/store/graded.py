@@ -218,7 +218,11 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     if "layer" in names:
         decided["layer"] = pa.scalar("verifier")
     if "reason" in names:
-        both = ("verifier: ", labels.fill_null("pending"), "; rule grader: ", rules)
+        said = labels
+        if weights is not None:
+            of = f" of {len(weights) - 1} points"
+            said = pc.binary_join_element_wise(found["points"].cast(pa.string()), of, "")
+        both = ("verifier: ", pc.coalesce(said, labels, "pending"), "; rule grader: ", rules)
         decided["reason"] = pc.binary_join_element_wise(*both, ", ", table["reason"], "")
     for name, values in decided.items():
         column = pc.if_else(decides, values, table[name])
