@@ -39,7 +39,7 @@ _MISSING = {
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
     **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }
-FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
+FALLBACK = "invalid: repeated patterns only, as not every attempt has a verifier's verdict"
 _ALONE = (
     "* own thresholds: quantiles of this run alone, so an equal share of each model's attempts is"
     " confident, or short; `compare` takes quantiles of all models together"
