@@ -2,20 +2,16 @@
 
     python -m benchmarks.judged                            every row, about two minutes on one core
     python -m benchmarks.judged --rows "10 points" --seed 2
-    python -m benchmarks.judged --replicates 2000 --json FILE
 
-Questions have chances from Beta(2 p, 2 - 2 p), so that their mean is p = .1, .3, .5, .7 or .9; the
-judge calls a share of correct attempts wrong and a share of wrong ones correct, which are the same
-for all questions, or (clustered) differ from question to question as Beta(.7 e, .7 - .7 e). Bias is
-the judge's score minus the truth, in points. 30 questions with 80 trials, 30 with 4 and 120 with 8;
-60 labels unless a row says otherwise. A cell is one of these worlds; truth is the mean chance of
-its questions, or for the pool its p. Nominal is 95 %.
+Questions have chances from Beta(2 p, 2 - 2 p), so that their mean is p; the judge errs on a share
+of correct and of wrong attempts, the same for all questions or (clustered) Beta(.7 e, .7 - .7 e).
+Bias is the judge's score minus the truth, in points. A cell is one of these worlds, for 30
+questions with 80 trials, 30 with 4 and 120 with 8; the truth is the mean chance of its questions,
+or for the pool p. Worlds in which a bias leads above 100 % or below 0 are left out.
 
 powered: `scoring.prediction_powered`; chosen: half of its labels go where a second verifier, which
 sees 70 % of the errors and 5 % of the rest, disagrees; pool: its interval for other questions;
-bayes: `scoring.misclassification`; lambda=1: plain prediction-powered inference; labels: these
-alone; judge: the interval of its score without any. Worlds
-in which a bias leads above 100 % or below 0 are left out.
+bayes: `scoring.misclassification`; labels: these alone; judge: the interval without labels.
 """
 
 from __future__ import annotations

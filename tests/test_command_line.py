@@ -205,6 +205,7 @@ LINES = [  # the command line; what its one line names
     ("trajectory checkpoints=a model=demo,custom", ["model", "checkpoints.NAME"]),
     ("trajectory checkpoints.a=", ["checkpoints.a"]),
     ("study preset=fast name=coins", ["fast", "quick"]),
+    ("grade --file a", ["--out"]),
 ]
 
 
@@ -336,6 +337,7 @@ def test_run_folders_by_position_glob_and_data_set(place: Path, capsys: Capture)
             named = ["runs/sums/a", "runs/sums/b"]
             assert folders == named or (verb == "compare" and not folders)
     assert command.parse(["score", "dataset=sums", "model=demo"]).folders == []
+    assert command.parse(["grade", "dataset=sums", "--file", "x", "--out", "y"]).folders == []
     assert command.parse(["score", "dataset=sums", "runs=elsewhere"]).folders == []
     Path("runs/sums/seed=1").symlink_to("a")
     os.chdir("runs/sums")

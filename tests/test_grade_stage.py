@@ -1,4 +1,4 @@
-"""grade on run folders made by hand: cache, changes, review list."""
+"""grade on run folders made by hand and on plain files: cache, changes, review list, --file."""
 
 import itertools
 import json
@@ -261,6 +261,75 @@ def test_the_review_list(tmp_path: Path, capsys: Capsys) -> None:
     add_grades(run, part.stem, parquet.read_whole(part, GRADES).to_pylist()[::-1])
     review.write(run)
     assert lines(run.path / "review.jsonl") == entries
+
+
+ROWS = [
+    {"completion": r"<think>\boxed{1}</think>\boxed{\frac12}", "gold": "0.5", "id": 7, "x": [None]},
+    {"completion": r"\boxed{3}", "gold": "2", "finish_reason": "stop"},
+    {"completion": r"\boxed{2}", "gold": "2", "finish_reason": "length"},
+    {"completion": r"\boxed{2}", "gold": "2", "finish_reason": "repetition"},
+    {"completion": r"\boxed{2}", "gold": "2", "truncated": True},
+    {"completion": "two", "gold": "2", "truncated": False, "finish_reason": None},
+    {"completion": "\ud800 é \\boxed{ }", "gold": "2"},
+]
+
+
+def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: Capsys) -> None:
+    source, target = write_questions(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl"
+    assert main(["grade", "--file", str(source), "--out", str(target)]) == 0
+    graded = lines(target)
+    assert [{k: row[k] for k in old} for row, old in zip(graded, ROWS, strict=True)] == ROWS
+    assert [row["outcome"] for row in graded] == [
+        *("correct", "wrong", "no_answer", "no_answer", "no_answer", "no_answer", "unparsable")
+    ]
+    assert [row["answer"] for row in graded] == [r"\frac12", "3", *[None] * 4, ""]
+    assert all(row["layer"] and row["reason"] for row in graded)
+    assert "7 rows, no_answer 4, " in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    again = tmp_path / "again.jsonl"  # the result can be graded again
+    assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
+    assert lines(again) == graded
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('{"completion": "a", "gold"', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1, 2]", "not an object"),
+        ('{"gold": "2", "text": "a"}', "completion"),
+        ('{"completion": "a"}', "gold"),
+        ('{"completion": null, "gold": "2"}', "completion: "),
+        ('{"completion": "a", "gold": 2}', "gold: "),
+        ('{"completion": "a", "gold": "2", "truncated": "no"}', "truncated: "),
+        ('{"completion": "a", "gold": "2", "finish_reason": 3}', "finish_reason"),
+    ],
+)
+def test_a_bad_row_stops_all(tmp_path: Path, capsys: Capsys, line: str, named: str) -> None:
+    source = write_questions(tmp_path / "in.jsonl", ROWS[:2])
+    source.write_text(source.read_text() + line + "\n")
+    assert main(["grade", "--file", str(source), "--out", str(tmp_path / "out.jsonl")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and f"{source}, line 3: " in err and named in err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_files_that_cannot_be_used(tmp_path: Path, capsys: Capsys) -> None:
+    source = write_questions(tmp_path / "in.jsonl", ROWS[:1])
+    before = source.read_bytes()
+    for arguments, named in (
+        (["--file", source], "--out OUT"),
+        (["--out", source], "--file IN"),
+        (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "--out"),
+        (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
+        (["--file", tmp_path, "--out", tmp_path / "out"], "no such file"),
+        (["--file", source, "--out", tmp_path / "no" / "out"], "--out"),
+        (["--file", source, "--out", tmp_path / "out", "--complete"], "--complete"),
+    ):
+        assert main(["grade", *map(str, arguments)]) == 2
+        err = capsys.readouterr().err
+        assert named in err and err.count("\n") == 1
+    assert source.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_everything_that_decides_a_grade_is_its_identity() -> None:

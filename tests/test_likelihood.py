@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
+from forked import Command
 from helpers import Capsys, grades, make_model, make_tokenizer, settings, write_questions
 from scipy import stats
 
@@ -49,7 +50,9 @@ def words(folder: Path, model: Path, *more: str) -> list[str]:
     data = f"dataset=jsonl dataset.path={of} dataset.answer=choice dataset.gold=index"
     data += " dataset.fields={id:null,problem:q,choices:of,answer:a} dataset.name=made"
     found = ["model=custom", f"model.id={model}", "model.dtype=float32", *data.split()]
-    found += ["engine=transformers", "engine.device=cpu", "verifier=none", "sampling=likelihood"]
+    found += ["verifier=none", "sampling=likelihood"]
+    if "engine=vllm" not in more:
+        found += ["engine=transformers", "engine.device=cpu"]
     return [*found, f"prompt.shots_from={examples}", *more]
 
 
@@ -103,6 +106,20 @@ def test_log_probs_are_those_of_transformers(
             assert (option["tokens"], option["bytes"]) == (len(ids), len(text.encode()))
             for key, before in (("logprob", context), ("unconditional", [made.eos_token_id])):
                 assert option[key] == pytest.approx(log_prob(plain, before, ids), abs=1e-4)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["letters", "cloze"])
+def test_vllm_agrees_with_transformers(
+    name: str, model: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    run, prompt = request.getfixturevalue(name), "letter" if name == "letters" else "cloze"
+    asked = words(tmp_path, model, f"prompt={prompt}", *SHOTS, "engine=vllm")
+    Command(tmp_path / "run", None, *asked).finish()
+    for here, there in zip(options(open_run(tmp_path / "run")), options(run), strict=True):
+        for a, b in zip(here, there, strict=True):
+            for key in ("logprob", "unconditional"):
+                assert a[key] == pytest.approx(b[key], abs=1e-3 * a["tokens"])
 
 
 def test_prompts_hold_the_examples_in_the_order_of_the_seed(letters: Run, cloze: Run) -> None:

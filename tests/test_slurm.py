@@ -202,7 +202,7 @@ def test_a_race_goes_on_through_stops_and_ends_by_itself(
     every = ",".join(told.values())
     wait_for(lambda: not cluster.ask("squeue", "-h", "-j", every).strip(), 900, "the end")
 
-    seen, _ = looks.of_folder(place / "_settle" / "best")
+    seen = looks.of_folder(place / "_settle" / "best")
     assert seen.states[-1].known.settled or seen.states[-1].trials == 24
     numbers = [row["look"] for row in looks.read(place / "_settle" / "best")]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -147,11 +147,17 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                     warn(str(error))
 
 
-def grade(run: Run, complete: bool = False) -> None:
-    """Grade a run; `complete`: only if nothing is pending."""
+def grade(
+    run: Run, file: str | None = None, out: str | None = None, complete: bool = False
+) -> None:
+    """Grade a run, or a file of completions with its settings."""
+    if (file is None) != (out is None) or (file and complete):
+        raise UserError("--file IN and --out OUT: use both together, without --complete")
     from bayes_at_n.pipeline.generate.budget import Allowance
     from bayes_at_n.pipeline.grade import stage
 
+    if file and out:
+        return stage.grade_file(run.cfg, Path(file), Path(out))
     if complete and (pending := len(runfolder.pending(run))) and not Allowance(run).message():
         workers = len(sessions.alive(run.path))
         remedy = f"wait for {workers} workers" if workers else "check why the generate job ended"

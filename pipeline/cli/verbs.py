@@ -150,6 +150,8 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         reads=True,
         flags={
+            "--file": {"metavar": "IN", "help": "grade this JSON Lines file instead of a run"},
+            "--out": {"metavar": "OUT", "help": "with --file: write graded lines here"},
             "--complete": "fail if attempts are pending and the budget is not spent",
         },
         examples="grade RUN_FOLDER grading.compat=math_verify  # why another score differs",

@@ -273,6 +273,8 @@ def of_runs(
             of_run = outcomes.read(run, table=table)
             by_hash = of_run.positions()
             if (of_run.codes == PENDING).all():
+                if run.cfg.sampling.likelihood == "gold":
+                    raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
                 raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
         except (UserError, OSError) as error:
             leave_out(name, error)

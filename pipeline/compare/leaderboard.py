@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.compare.claims import together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
-from bayes_at_n.pipeline.score import votes
+from bayes_at_n.pipeline.score import likelihood, votes
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.shown import correlation_warning, sample_size, stopped_lines
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
@@ -58,6 +58,9 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             why = "a model has no graded trial of some question; leave it out or finish its run"
             raise UserError(f"{cohort.dataset}: {why}")
         headline, priors = scoring.score_and_prior(matrix, None, level, prior)
+        if {member.run.cfg.sampling.likelihood for member in cohort.members} == {"options"}:
+            headline = likelihood.accuracy(matrix[..., 0], level, cohort.clusters)
+            priors = np.full(len(matrix), "options")
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
         order = np.lexsort((avg.sigma, -avg.value))

@@ -73,7 +73,7 @@ class RankingConfig:
 
     # methods of scorio such as bradley_terry,rasch,borda, or all
     methods: list[Annotated[str, one_of("all", *METHODS)]] = field(default_factory=list)
-    replicates: Annotated[int, Field(ge=2, le=10**6)] | None = None  # bootstrap draws of trials
+    replicates: Annotated[int, Field(ge=2, le=10**6)] | None = None  # of the study: draws of trials
     # processor seconds per method; default: 60
     seconds: Annotated[float, Field(gt=0, le=1e9)] | None = None
 

@@ -1,21 +1,24 @@
-"""grade: compare the answers of a run's attempts with gold answers."""
+"""grade: compare answers with gold answers, of a run's attempts or of a JSON Lines file."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.grade import attempts, likelihood, review
 from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, FILTERED, GRADES, KEY, cut_off
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part
@@ -188,3 +191,71 @@ def _report(run: Run, changes: Sequence[dict[str, Any]], compared: int) -> list[
     show(Table(f"{len(changes)} of {compared} outcomes changed", heads, rows))
     note(f"grade: every change is in {path}")
     return rows
+
+
+_Text = InstanceOf[str]  # may have surrogates, as in JSON
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(strict=True)
+    completion: _Text
+    gold: _Text | None = None
+    truncated: bool | None = None
+    finish_reason: _Text | None = None
+    choices: list[_Text] | None = None
+
+
+def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
+    """Return the gold answer of a row, of programs the packed tests. Raises UserError."""
+    if cfg.dataset.answer == "code":
+        from bayes_at_n.verifiers.code import tests
+
+        try:
+            return tests.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
+        except ValueError as error:
+            raise UserError(f"{place}: {error}") from error
+    if row.get("gold") is None:
+        raise UserError(f"{place}: gold: Field required")
+    return str(row["gold"])
+
+
+def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
+    """Grade every row of a JSON Lines file; write the rows with grades to `target`, in order.
+
+    A row is an object with `completion` and `gold`, or for programs with the columns of their tests
+    (`verifiers.code.tests.pack`). It may have `truncated` or a `finish_reason`
+    ("length" or "repetition": cut off) and, for multiple choice, `choices` in the order in which
+    they were shown. Other fields are copied. Raises UserError: a bad row, before anything is
+    graded, or a file that cannot be used.
+    """
+    if not source.exists() or source.is_dir():
+        raise UserError(f"--file {source}: no such file")
+    if not target.parent.is_dir() or target.is_dir() or target.resolve() == source.resolve():
+        raise UserError(f"--out {target}: must be another file in an existing folder")
+    rows, golds = list[dict[str, Any]](), list[str]()
+    for position, row in untrusted.json_lines(source):
+        try:
+            _Row.model_validate(row)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            raise UserError(f"{source}, {position}: {fault['loc'][0]}: {fault['msg']}") from None
+        golds.append(_gold(cfg, row, f"{source}, {position}"))
+        rows.append(row)
+    if cfg.dataset.answer == "choice":
+        try:
+            golds = verifiers.lettered([(row["gold"], row.get("choices") or ()) for row in rows])
+        except ValueError as error:
+            raise UserError(f"{source}: the gold answers {error}") from error
+    completions = list[attempts.Attempt]()
+    for gold, row in zip(golds, rows, strict=True):
+        cut = bool(row.get("truncated")) or row.get("finish_reason") in CUT
+        question = {name: row.get(name) for name in attempts.QUESTION_FIELDS} | {"gold": gold}
+        completions.append(attempts.Attempt(question, row["completion"], cut))
+    for row, (extraction, grade) in zip(rows, attempts.grade(cfg, completions), strict=True):
+        row |= {"answer": extraction.answer, **grade._asdict()}
+    atomic.write_jsonl(target, rows)
+    outcomes = Counter(row["outcome"] for row in rows)
+    listed = "".join(f", {name} {count}" for name, count in outcomes.most_common())
+    note(f"grade: {len(rows)} rows{listed}")
+    note(f"saved {target}")
+    print_json({"file": target, "rows": len(rows), "outcomes": dict(outcomes)})

@@ -36,15 +36,15 @@ def options(cfg: RunConfig, tokenizer: Any, row: Mapping[str, Any]) -> list[Opti
     texts = [answer(cfg, choices, letter) for letter in letters]
     if cfg.sampling.likelihood == "gold":
         texts = [answer(cfg, choices, row["gold"])]
-    before = cfg.prompt.solved.partition("{answer}")[0]
-    return [
-        Option(
-            text,
-            encoded(tokenizer, row["prompt"], before + text),
-            encoded(tokenizer, "", before + text),
-        )
-        for text in texts
-    ]
+    prompt, front, bos = row["prompt"], list[int](), tokenizer.bos_token
+    if cfg.prompt.kind == "plain" and bos and prompt.startswith(bos):  # the tokenizer's own
+        prompt, front = prompt.removeprefix(bos), [tokenizer.bos_token_id]
+    found, before = list[Option](), cfg.prompt.solved.partition("{answer}")[0]
+    for text in texts:
+        context, tokens = encoded(tokenizer, prompt, before + text)
+        alone = encoded(tokenizer, "", before + text)
+        found.append(Option(text, (front + context, tokens), alone))
+    return found
 
 
 def encoded(tokenizer: Any, context: str, text: str) -> Encoded:

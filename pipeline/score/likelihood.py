@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.grade.likelihood import values
 from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.options import option_scores, question_mean
-from bayes_at_n.scoring.numerics.results import Summary
+from bayes_at_n.scoring.numerics.results import Clusters, Summary
 from bayes_at_n.verifiers import LETTERS
 
 Parts = dict[str, Any]
@@ -37,16 +37,24 @@ def measured(run: Run) -> dict[str, Parts]:
     if run.cfg.sampling.likelihood == "options":
         right = np.array([LETTERS.index(run.questions[place]["gold"]) for place in places])
         scores = option_scores(values(run.cfg, table["options"]), right)
-        correct = (scores.chosen == right).astype(np.int64)
-        endless = scoring.Counts(np.eye(2, dtype=np.int64)[correct] * _ENDLESS)
-        ends = scoring.pool_ci(endless, None, level, clusters)[2:]
-        found["accuracy"] = Summary(*question_mean(correct, level, clusters)[:2], *ends)
+        found["accuracy"] = accuracy(scores.chosen == right, level, clusters)
         for name in ("probability", "brier", "log_score"):
             found[name] = question_mean(getattr(scores, name), level, clusters)
     gold = [options[i] for options, i in zip(table["options"].to_pylist(), right, strict=True)]
     bits = np.array([-one["logprob"] / math.log(2) / one["bytes"] for one in gold])
     found["bits_per_byte"] = question_mean(bits, level, clusters)
     return {name: summary._asdict() for name, summary in found.items()}
+
+
+def accuracy(correct: Any, confidence: float, clusters: Clusters) -> Summary:
+    """Average outcomes (..., M), of one trial that is not random, with an interval over questions.
+
+    >>> [round(float(x), 2) for x in accuracy(np.array([1, 1, 1, 0]), 0.95, None)]
+    [0.75, 0.25, 0.12, 1.0]
+    """
+    endless = scoring.Counts(np.eye(2, dtype=np.int64)[np.asarray(correct, int)] * _ENDLESS)
+    value, _, *ends = scoring.pool_ci(endless, None, confidence, clusters)
+    return Summary(value, scoring.question_stderr(endless, clusters=clusters), *ends)
 
 
 def headline(run: Run, found: Mapping[str, Parts]) -> Parts:

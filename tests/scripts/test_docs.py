@@ -49,6 +49,8 @@ def test_every_command_is_accepted(
         verb, *words = shlex.split(command)
         settings = [word for word in words if _SETTING.match(word) or word in VERBS[verb].words]
         folders = [run] if len(settings) < len(words) else []
+        if "--file" in words:  # its value is no run folder
+            folders, settings = [], words if len(words) > 1 else []
         if folders and verb == "submit":  # its jobs take the cluster, not the run folder
             settings = [word for word in settings if not word.startswith("cluster")]
         if main([verb, *folders, *settings, "--cfg", "job"]):

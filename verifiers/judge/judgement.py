@@ -40,11 +40,7 @@ class Form(NamedTuple):
 
 
 def points(most: int) -> dict[str, int]:
-    """Return the labels of 0 to `most` points.
-
-    >>> points(2)
-    {'0': 0, '1': 1, '2': 2}
-    """
+    """Return the labels of 0 to `most` points."""
     return {str(n): n for n in range(most + 1)}
 
 
