@@ -105,7 +105,6 @@ def _checked(
         for i, why in unusable.items():
             if key in spec.NEEDED and names(i)[key] not in spec.PARTIAL:
                 damaged.setdefault(i, f"{key}: {why}")
-                skipped.misread[key, names(i)[key]] += 1
             else:
                 skipped.add(f"values of {names(i)[key]} left out", f"{batch.place(i)} ({why})")
     outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())

@@ -7,14 +7,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.console import joined, plural, warn
-from bayes_at_n.pipeline.base.environment import cores
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
@@ -225,34 +223,28 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
 
 
 def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
-    """Hash the settings and contents, but not the paths, of all files that are imported."""
+    """Hash the settings, the contents of all files that are imported, and what names them."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
     covered = list(files)
-    if kind == "runs":
-        inside = sorted(path for run in files for path in run.rglob("*"))
-        settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
-        covered = []
     form = FORMATS.get(kind)
-    if form and form.pattern and not form.chooses:  # paths name tasks and models
+    if form is None:  # run folders
+        inside = sorted((path, path.lstat()) for run in files for path in run.rglob("*"))
+        settings["files"] = [[str(path), of.st_size, of.st_mtime_ns] for path, of in inside]
+        covered = []
+    elif form.pattern and not form.chooses:  # paths name tasks and models, as do files beside them
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("*.json"))
     if form and form.beside:
-        beside = set(map(form.beside, files)) - {path.resolve() for path in files}
-        covered += sorted(path for path in beside if path.is_file())
+        covered += sorted(filter(Path.is_file, map(form.beside, files)))
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()
         if not questions.exists():
             raise UserError(f"questions={cfg.source.questions}: no such file or folder")
         covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
-    with ThreadPoolExecutor(cores()) as threads:
-        for content in threads.map(_content, covered):
-            digest.update(content)
+    for path in covered:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
     return digest.hexdigest()[:16]
-
-
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()

@@ -109,10 +109,6 @@ def _make_plan(source: Source) -> Plan:
         more = f" and {len(others) - 60} more" * (len(others) > 60)
         listed = ", ".join(map(printable, others[:60]))
         note(f"import: columns not imported: {listed}{more}")
-    for (what, name), number in damaged.misread.items():
-        if what == "outcome" and number > len(plan.run) - number:
-            first = damaged.lines()[0]
-            raise UserError(f"{source.path}: column {name} has no outcomes; rename it: {first}")
     if not (plan.run >= 0).any():
         why = ": ".join(("", *damaged.lines(), *skipped.lines()))
         raise UserError(f"{source.path}: has no usable record{why}")

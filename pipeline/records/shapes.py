@@ -16,8 +16,8 @@ from bayes_at_n.pipeline.records.source import (
     Skipped,
     Source,
     beside,
+    json_file,
     json_lines,
-    parts,
     printable,
 )
 
@@ -137,8 +137,7 @@ def _letter(row: Any) -> dict[str, Any]:
 
 def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield predictions/MODEL/DATASET.json, with the details in results/; repeats are in turn."""
-    with path.open("rb") as file:
-        (rows,) = parts(file, "")
+    rows = json_file(path)
     details = _read(beside("results", path)).get("details")
     if isinstance(details, dict):
         details = [details[key] for key in sorted(filter(str.isdecimal, details), key=int)]
@@ -161,29 +160,23 @@ def _helm_run(path: Path) -> dict[str, str]:
 def _helm(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield the instances of a run folder with their statistics: its test split, unperturbed."""
     known, splits = dict[Any, dict[str, Any]](), set[str]()
-    with path.with_name("per_instance_stats.json").open("rb") as file:
-        for one in parts(file):
-            if one.get("perturbation") is None:
-                means = {
-                    s["name"]["name"]: s["sum"] / s["count"] for s in one["stats"] if s["count"]
-                }
-                splits |= {str(s["name"].get("split")) for s in one["stats"]}
-                known[one["instance_id"], one["train_trial_index"]] = means
+    for one in json_file(path.with_name("per_instance_stats.json")):
+        if one.get("perturbation") is None:
+            means = {s["name"]["name"]: s["sum"] / s["count"] for s in one["stats"] if s["count"]}
+            splits |= {str(s["name"].get("split")) for s in one["stats"]}
+            known[one["instance_id"], one["train_trial_index"]] = means
     split = next((name for name in ("test", "valid") if name in splits), "train")
-    with path.open("rb") as file:
-        states = parts(file, "request_states")
-        next(states)
-        for number, state in enumerate(states):
-            place, instance = f"{skipped.file(path)}, state {number}", state["instance"]
-            if instance.get("perturbation") is not None or instance.get("split", split) != split:
-                skipped.add("perturbed instances, and those of other splits, left out", place)
-                continue
-            means = known.get((instance["id"], state["train_trial_index"]), {})
-            right = [r["output"]["text"] for r in instance["references"] if "correct" in r["tags"]]
-            letters = {text: key for key, text in (state.get("output_mapping") or {}).items()}
-            gold = letters.get(right[0], right[0]) if right else None
-            text = state["result"]["completions"][0]["text"]
-            yield place, state | {"means": means, "gold": gold, "text": text}
+    for number, state in enumerate(json_file(path)["request_states"]):
+        place, instance = f"{skipped.file(path)}, state {number}", state["instance"]
+        if instance.get("perturbation") is not None or instance.get("split", split) != split:
+            skipped.add("perturbed instances, and those of other splits, left out", place)
+            continue
+        means = known.get((instance["id"], state["train_trial_index"]), {})
+        right = [r["output"]["text"] for r in instance["references"] if "correct" in r["tags"]]
+        letters = {text: key for key, text in (state.get("output_mapping") or {}).items()}
+        gold = letters.get(right[0], right[0]) if right else None
+        text = state["result"]["completions"][0]["text"]
+        yield place, state | {"means": means, "gold": gold, "text": text}
 
 
 def _simple_run(path: Path) -> dict[str, str]:
@@ -193,8 +186,7 @@ def _simple_run(path: Path) -> dict[str, str]:
 
 def _simple(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield conversations with the score and the answers that their pages show."""
-    with path.open("rb") as file:
-        (whole,) = parts(file, "")
+    whole = json_file(path)
     for number, (chat, page) in enumerate(zip(whole["convos"], whole["htmls"], strict=True)):
         shown = {key.lower(): html.unescape(text) for key, text in _SIMPLE.findall(page or "")}
         place = f"{skipped.file(path)}, item {number}"

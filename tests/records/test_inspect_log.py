@@ -127,19 +127,6 @@ def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) ->
         list(inspect_log._records(tmp_path / "other.eval"))
 
 
-def test_json_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    text = json.dumps({"a": [1, {"b": None}], "samples": [{"x": 1.5}, {}, "y"], "z": {"k": 12}})
-    path = tmp_path / "a.json"
-    for end in range(text.index("]", 30)):
-        path.write_text(text[:end])
-        with pytest.raises(ValueError, match="cut off"):
-            list(inspect_log.parts(path.open("rb"), "samples"))
-    path.write_text(text)
-    head = {"a": [1, {"b": None}]}
-    assert list(inspect_log.parts(path.open("rb"), "samples")) == [head, {"x": 1.5}, {}, "y"]
-    assert list(inspect_log.parts(path.open("rb"), "none")) == [json.loads(text)]
-
-
 def test_without_the_library_one_line_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
