@@ -167,10 +167,12 @@ def scored(run: Run) -> Scored:
     usable = graded & ended
     if (usable & verified).any():
         usable &= verified
+    if not usable.any() and graded.any():
+        reason = "its attempts have no finish_reason, which categories need"
+        raise UserError(f"{run.path}: {reason}; leave out that stage: stages=[grade,score]")
     if not usable.any():
         verb = "grade" if run.attempts.exists() or run.grades.exists() else "generate"
-        reason = "no attempt has a grade and a finish_reason"
-        raise UserError(f"{run.path}: {reason}; run `{PROGRAM} {verb}`")
+        raise UserError(f"{run.path}: no attempt has a grade; run `{PROGRAM} {verb}`")
     if left_out := int((graded & ~usable).sum()):
         warn(f"{run.path}: {left_out} attempts have no verdict or finish_reason and are left out")
     table = table.filter(pa.array(usable)).combine_chunks()

@@ -53,7 +53,10 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     what = "".join(named({scores["model"]: scores["headline"]["prior"]}, scores["trials"]))
     title, rows = f"{scores['model']} on {scores['dataset']}: {what}", _rows(scores, metrics)
     display.show(Table(title, columns, rows, [_assumed(scores)]))
-    shares = ", ".join(f"{n} {share:.1%}" for n, share in scores.get("shares", {}).items() if share)
+    named_shares = {n.replace("_", " "): of for n, of in scores.get("shares", {}).items() if of}
+    why = [f"{n} {named_shares.pop(n):.1%}" for n in ("truncated", "unboxed") if n in named_shares]
+    shares = ", ".join(f"{n} {share:.1%}" for n, share in named_shares.items())
+    shares += f" ({', '.join(why)})" * bool(why)
     if points := scores.get("points"):
         parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
         results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")

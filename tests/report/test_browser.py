@@ -511,7 +511,7 @@ def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any)
     page.click(".tabs bdi:text-is('set')")
     block = page.locator("#panel-1 .first")
     expect(block.locator("h3")).to_contain_text(
-        "cannot be told apart from the best of 2 on these 3 questions"
+        "cannot be told apart on these 3 questions"
     )
     expect(block.locator("tbody th")).to_have_count(2)
     assert block.locator("tbody th + td").all_inner_texts() == ["1–2", "1–2"]
