@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_890,
-    "docs (words)": 40_653,
+    "docs (words)": 40_678,
     "pipeline": 6,
     "pipeline/adaptive": 2_357,
     "pipeline/api": 448,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_802,
     "scripts": 1_347,
     "slurm": 137,
-    "tests": 37_533,
-    "verifiers": 7_168,
-    "product": 58_459,
+    "tests": 37_535,
+    "verifiers": 7_217,
+    "product": 58_508,
 }
 
 
