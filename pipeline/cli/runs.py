@@ -39,8 +39,7 @@ def run_stages(run: Run) -> None:
         note(f"{error}; doing so now")
         done = _stages(run)
     if done and "score" in run.cfg.stages and not mode("several"):
-        more = "" if run.cfg.sampling.likelihood else " (sampling.trials=N adds trials)"
-        note(f"{len(runfolder.pending(run)) or 'nothing'} pending{more}")
+        note(f"{len(runfolder.pending(run)) or 'nothing'} pending (sampling.trials=N adds trials)")
         note(f"all scores: {PROGRAM} score {run.path} (add `rubrics` for scores by rubric)")
 
 

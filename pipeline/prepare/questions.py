@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.config.where import parse as parse_filter
@@ -371,11 +370,9 @@ def _choices(
     pairs = zip(listed, names, strict=True)
     choices = tuple(_text(choice, "choices", name, position, notes) for choice, name in pairs)
     if not 2 <= len(choices) <= len(LETTERS):
-        raise UserError(
-            f"{position}: {plural(len(choices), 'option')}; there must be 2 to {len(LETTERS)}"
-        )
+        raise UserError(f"{position}: {len(choices)} options; there must be 2 to {len(LETTERS)}")
     if duplicates := len(choices) - len(set(choices)):
-        notes.append(f"choices: {plural(duplicates, 'repeated option')}")
+        notes.append(f"choices: {duplicates} options have the text of another one")
     return choices
 
 
