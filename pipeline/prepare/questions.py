@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.config.where import parse as parse_filter
