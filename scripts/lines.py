@@ -33,7 +33,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 638,
     "pipeline/paper": 2_028,
     "pipeline/plots": 1_132,
-    "pipeline/prepare": 2_467,
+    "pipeline/prepare": 2_468,
     "pipeline/records": 4_741,
     "pipeline/report": 2_847,
     "pipeline/rubrics": 879,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 37_264,
     "verifiers": 7_217,
-    "product": 58_456,
+    "product": 58_457,
 }
 
 
