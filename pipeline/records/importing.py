@@ -102,11 +102,11 @@ def _make_plan(source: Source) -> Plan:
     kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     damaged = Skipped(source.files)  # counted by the second pass
-    size = sum(path.stat().st_size for path in source.files) >> 20
-    with Meter("import: first pass, MiB", size) as meter:
+    size = sum(path.stat().st_size for path in source.files) >> 10
+    with Meter("import: first pass, KiB", size) as meter:
         for batch in _batches(replace(source, skipped=damaged)):
             plan.add(batch, skipped)
-            meter.reach(min(damaged.read >> 20, size))
+            meter.reach(min(damaged.read >> 10, size))
         meter.reach(size)
     plan.check_chosen(source.path)
     plan.assign_trials(skipped, kind.positions)
