@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_890,
-    "docs (words)": 39_821,
+    "docs (words)": 39_803,
     "pipeline": 6,
     "pipeline/adaptive": 2_357,
     "pipeline/api": 448,
@@ -48,8 +48,8 @@ CEILINGS: dict[str, int] = {
     "scripts": 1_347,
     "slurm": 137,
     "tests": 37_262,
-    "verifiers": 7_217,
-    "product": 58_457,
+    "verifiers": 7_168,
+    "product": 58_408,
 }
 
 

@@ -241,7 +241,8 @@ class _Parser:
             tree = ("mod", tree, self.factor())
             if self.next in ("+", "-"):
                 raise _Refused
-        tree = ("neg", tree) if negative else tree
+        if negative:
+            tree = ("degree", ("neg", tree[1])) if tree[0] == "degree" else ("neg", tree)
         while sign := self.accept("+", "-"):
             tree = ("add" if sign == "+" else "sub", tree, self.product())
         return tree
