@@ -37,10 +37,10 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_687,
     "pipeline/report": 2_847,
     "pipeline/rubrics": 879,
-    "pipeline/score": 1_431,
+    "pipeline/score": 1_432,
     "pipeline/status": 611,
     "pipeline/store": 2_391,
-    "pipeline/training": 3_028,
+    "pipeline/training": 3_032,
     "pipeline/verify": 1_382,
     "pipeline/workers": 1_970,
     "prompts": 355,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 37_248,
     "verifiers": 7_168,
-    "product": 58_354,
+    "product": 58_359,
 }
 
 
