@@ -207,8 +207,8 @@ def _scores(
         scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
     if len({*drawn}) > 1 and "avg" in summaries:
         more = scoring.next_attempts(matrix, clusters=drawn)
-        greedy = run.cfg.sampling.temperature == 0 or bool(by_likelihood)
-        scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
+        fixed = run.cfg.sampling.temperature == 0 or bool(by_likelihood)
+        scores["next_attempts"] = shown.next_attempts(more, fixed=fixed)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
     if run.cfg.prior.run is not None:
