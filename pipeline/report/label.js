@@ -50,7 +50,7 @@ function draw() {
         <button type="button" onClick=${() => show(at - 1)}>← <kbd>k</kbd></button>
         <button type="button" onClick=${() => show(at + 1)}>→ <kbd>j</kbd></button>
         ${answer && html`<button type="button" onClick=${toAnswer}>↓ Answer <kbd>a</kbd></button>`}
-        <input id="name" aria-label="Your name" value=${person} onChange=${(event) => load(event.target.value)} />
+        <label for="name">Name</label> <input id="name" value=${person} onChange=${(event) => load(event.target.value)} />
         <button type="button" onClick=${download}>Download <kbd>s</kbd></button></div></div></section>
     <section aria-label="Problem" key=${`problem ${at}`}><h3>Problem</h3>${prose(row.problem)}
       ${row.gold && html`<p>Gold answer: <bdi>${row.gold}</bdi></p>`}</section>

@@ -47,6 +47,7 @@ UNDECIDED, _SAYS = "U", "judge.json"  # the file holds name and JudgementConfig
 _SLACK = 3  # bytes of a token at least, where only a server knows the tokens
 Meaning = str | int | None  # of a vote: outcome or points; None: it cannot be read
 Votes = dict[str, dict[int, Meaning]]  # by text and trial
+Judge = tuple[Run, JudgementConfig]  # the run of its votes, and how they are read
 
 
 def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> None:
@@ -63,24 +64,24 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
     lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(run.path, "attempts were verified"):
         judge = _judge(run, made_by)
+        panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
         of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
         made_from = graded.verdict_inputs(run, of_grades)
         made_from |= {"verifier": made_by, "template": made_by["template"]}
-        if VERDICTS_TABLE.pending(run, made_from | _marks(judge)):
+        if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
             attempts = texts.texts_to_judge(run, template)
             with engines.keeping():
                 unjudged = _sample(run, judge, template, attempts)
             runfolder.save_verifier(original)
-            made_from |= _marks(judge)
-            made_from |= {"unjudged": unjudged} if unjudged else {}
-            _derive(run, judge, attempts, made_from)
+            made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
+            _derive(run, panel, attempts, made_from)
         else:
             note_alone("verify: nothing pending, all attempts are judged")
         report(run, judge)
 
 
-def _marks(judge: Run) -> dict[str, Any]:
-    return {"judgements": tables.marks(judge.path, "attempts")}
+def _marks(panel: Sequence[Judge]) -> dict[str, Any]:
+    return {"judgements": [tables.marks(judge.path, "attempts") for judge, _ in panel]}
 
 
 def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
@@ -92,7 +93,9 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
         sampling.logprobs = False  # they would be those of tokens that the schema allows
     model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
     protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
-    made = {k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels")}
+    made = {
+        k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels", "panel")
+    }
     made["sampling"] = str(protocol)
     folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
@@ -220,17 +223,18 @@ def _middle_cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most // 2] + prompts.CUT + text[-(most // 2) :]
 
 
-def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, Any]) -> None:
-    """Write the verdicts of all pending parts of attempts."""
+def _derive(
+    run: Run, panel: Sequence[Judge], attempts: pa.Table, made_from: Mapping[str, Any]
+) -> None:
+    """Write the verdicts of all pending parts of attempts, by the votes of a panel of judges."""
     v, votes, keys = run.cfg.verifier, run.cfg.verifier.sampling.trials, attempts["key"].to_numpy()
-    own = read(judge, v.judgement)
-    panel = [own, *_others(run, judge)]
+    of_judges = [read(judge, form) for judge, form in panel]
     rows = list[dict[str, Any] | None]()
     for name in attempts["judged"].to_pylist():
-        given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in panel)
+        given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in of_judges)
         counted = [[one for one in of if one is not None][:votes] for of in given]
         whole = [*itertools.chain.from_iterable(counted)]
-        rows.append(verdict(whole, v) if name in own else None)
+        rows.append(verdict(whole, v) if name in of_judges[0] else None)
     kept = np.array([row is not None for row in rows], bool)
     columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
     ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
@@ -249,18 +253,19 @@ def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, An
     note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
 
 
-def _others(run: Run, judge: Run) -> Iterator[Votes]:
-    """Yield the votes of the other judges of `verifier.panel`. Raises UserError: there is none."""
+def _others(run: Run, judge: Run) -> Iterator[Judge]:
+    """Yield the other judges of `verifier.panel`. Raises UserError: one did not judge this run."""
     v, paths = run.cfg.verifier, {*run.path.glob(f"judgements/*/{_SAYS}")}
     for name in v.panel:
         for path in sorted(paths - {judge.path / _SAYS}):
             kept = runfolder.read_json(path)
-            said = JudgementConfig(**kept["judgement"])
-            if kept["name"] == name and said.points == v.judgement.points:
-                yield read(runfolder.open_run(path.parent), said)
+            form = JudgementConfig(**kept["judgement"])
+            if kept["name"] == name and form.points == v.judgement.points:
+                yield runfolder.open_run(path.parent), form
                 break
         else:
-            raise UserError(f"verifier.panel={name}: has not judged {run.path} on this scale")
+            scale = f"judgement.points={v.judgement.points}".replace("None", "null")
+            raise UserError(f"verifier.panel={name}: has not judged {run.path} with {scale} yet")
 
 
 _OF_VOTES = pa.schema([VERDICTS.field(n) for n in ("a", "b", "c", "label", "points", "votes")])
