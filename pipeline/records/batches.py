@@ -233,15 +233,9 @@ def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skippe
     columns["label"] = pa.array(np.array(list("ABC"))[largest], mask=~good)
     for i in np.flatnonzero(~good & ~np.isnan(abc).all(axis=1)).tolist():
         skipped.add("verdicts left out, not three probabilities", place(i))
-    for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
-        mean, total, perplexity, tokens = (
-            numbers(f"{what}_{end}") for end in ("avg", "sum", "ppl", "tokens")
-        )
+    for what in ("prompt", "completion"):
+        mean = numbers(f"{what}_avg")
         for i in np.flatnonzero(np.isinf(mean)).tolist():
             skipped.add("means of log-probs that are infinite", place(i))
-        with np.errstate(all="ignore"):
-            tokens = np.where(tokens > unscored, tokens - unscored, np.nan)
-            for way in (total / tokens, -np.log(np.where(perplexity > 0, perplexity, np.nan))):
-                mean = np.where(np.isfinite(mean), mean, way)
-            good = np.isfinite(mean) & (mean <= 1e-6)
+        good = np.isfinite(mean) & (mean <= 1e-6)
         columns[f"{what}_mean_logprob"] = pa.array(mean, mask=~good)

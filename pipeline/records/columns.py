@@ -177,11 +177,7 @@ _FIRST = {
 }  # fmt: skip
 _NUMBERS = {
     "prompt_avg": "prompt_avg_logprob",
-    "prompt_sum": "prompt_sum_logprob",
-    "prompt_ppl": "prompt_ppl",
     "completion_avg": "completion_avg_logprob",
-    "completion_sum": "completion_sum_logprob",
-    "completion_ppl": "completion_ppl",
     **{name: f"cv3b_ctx_{name.upper()} verdict_{name}" for name in "abc"},
     **{f"direct_{name}": f"cv3b_abc_{name.upper()}" for name in "abc"},
     # Scores of a verifier that saw no gold answer, 1 to 20.

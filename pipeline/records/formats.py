@@ -37,7 +37,6 @@ from bayes_at_n.pipeline.records.source import (
     Skipped,
     Source,
     beside,
-    printable,
     start,
 )
 
@@ -161,39 +160,29 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     if kind not in ("auto", *patterns):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{where}: {what}")
-    by_kind: dict[str, list[Path]] = {name: [] for name in patterns}
-    faults = list[str]()
+    by_kind, faults = {name: list[Path]() for name in patterns}, list[str]()
     for path in sorted(path for path in where.rglob("*") if path.is_file()):
         if able := [n for n, pattern in patterns.items() if any(map(path.match, pattern.split()))]:
             head = start(path)
-            looks = (name for name in able if FORMATS[name].looks(path, head))
             if fault := _fault(path, head):
                 faults.append(fault)
-            elif kind_of := next(looks, None):
-                by_kind[kind_of].append(path)
+            elif looks := [name for name in able if FORMATS[name].looks(path, head)]:
+                by_kind[looks[0]].append(path)
     if faults:
         warn(f"import: {plural(len(faults), 'file')} skipped: {faults[0]}")
     rest = {name: files for name, files in by_kind.items() if files}
-    if len(rest) > 1 and {path.suffix for path in rest.get("jsonl", ())} == {".json"}:
-        del rest["jsonl"]  # lists beside records of a tool are its own
     chosen = next(iter(rest), "") if kind == "auto" else kind
-    if files := rest.pop(chosen, []):
-        for other, others in rest.items() if kind == "auto" else ():
-            warn(
-                f"import: {where} also holds {plural(len(others), 'file')} of {other}, such as"
-                f" {printable(others[0].name)}, not read: kind={other} imports them"
-            )
-        return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
-    if packed := next(where.rglob("*.gz"), None):
-        raise UserError(f"{packed}: is compressed with gzip; unpack it first: gunzip -r {where}")
-    if faults and not rest:
+    files = rest.pop(chosen, [])
+    others = ", ".join(f"{len(files)} of {other}" for other, files in rest.items())
+    if not files and faults and not others:
         raise UserError(faults[0])
-    if kind != "auto":
-        besides = ", ".join(f"{len(files)} of {other}" for other, files in rest.items())
-        what = f"no files of kind={kind} ({patterns[kind]})"
-        raise UserError(f"{where}: {what}; it has {besides or 'no records of another kind either'}")
-    none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
-    raise UserError(f"{where}: has no records ({none}); to import an NPZ, name the file")
+    if not files:
+        what = ", ".join(sorted({*(patterns.get(kind) or " ".join(patterns.values())).split()}))
+        has = f"; it has {others}" if others else ""
+        raise UserError(f"{where}: has no records ({what}){has}; to import an NPZ, name the file")
+    if others and kind == "auto":
+        warn(f"import: {where} also holds {others}, not read: kind= imports them")
+    return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
 
 
 def _fault(path: Path, head: bytes) -> str:

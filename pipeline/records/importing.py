@@ -58,7 +58,13 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     questions.match(source.cfg.source.questions, plan)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
-    missing = [i for i, path in enumerate(targets) if not _is_complete(path, source.fingerprint)]
+    for path in targets:
+        if path.exists() and _made_by(path) != source.fingerprint:
+            raise UserError(
+                f"{path}: exists and is not from this import; set another name with tag=NAME or"
+                " another folder with runs=FOLDER, or remove it"
+            )
+    missing = [i for i, path in enumerate(targets) if not path.exists()]
     _write_tables(replace(source, first=False), plan, draft)
     left_out = source.skipped.lines()
     for line in left_out:
@@ -69,7 +75,9 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     for i in missing:
         runs.complete(source, plan, i, draft / plan.runs[i].folder, targets[i], left_out)
     for i in missing:
-        _rename(draft / plan.runs[i].folder, targets[i], source.fingerprint)
+        targets[i].parent.mkdir(parents=True, exist_ok=True)
+        (draft / plan.runs[i].folder).rename(targets[i])
+        atomic.sync_folder(targets[i].parent)
     _summarise(plan, targets)
     return targets
 
@@ -132,7 +140,7 @@ def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
             tables.add(batch, at)
             at += batch.sound.size
             meter.reach(at, _rate(at, meter))
-        tables.finish()
+        tables.flush()
 
 
 def _rate(number: int, meter: Meter) -> Callable[[], str]:
@@ -148,32 +156,6 @@ def _batches(source: Source) -> Iterator[Batch]:
                 " without one"
             )
     return kind.batches(source) if kind.batches else of_records(source, kind.read(source))
-
-
-def _is_complete(target: Path, fingerprint: str) -> bool:
-    """Return whether this import has already made a run folder.
-
-    Raises UserError: the folder exists and is from something else.
-    """
-    if not target.exists():
-        return False
-    if _made_by(target) != fingerprint:
-        raise UserError(
-            f"{target}: exists and is not from this import; set another name with tag=NAME or"
-            " another folder with runs=FOLDER, or remove it"
-        )
-    note(f"import: {target} is complete, left as it is")
-    return True
-
-
-def _rename(folder: Path, target: Path, fingerprint: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.rename(target)
-    except OSError:
-        if not _is_complete(target, fingerprint):  # else the same import, of another process
-            raise
-    atomic.sync_folder(target.parent)
 
 
 def _made_by(folder: Path) -> str | None:

@@ -200,11 +200,7 @@ def write(export: Export, folder: Path) -> None:
     import inspect_ai.scorer
 
     for source, info in run_infos(export):
-        try:
-            _write(inspect_ai, export, source, info, folder)
-        except (TypeError, ValueError) as error:  # the run's questions have values of wrong types
-            lacks = f"no log of inspect_ai: {one_line(error)}"
-            raise UserError(f"{source.run.path}: {lacks}") from error
+        _write(inspect_ai, export, source, info, folder)
 
 
 def _write(lib: Any, export: Export, source: RunTable, info: RunInfo, folder: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_folder_for_the_hub_is_loaded_by_datasets(
         assert data.num_rows == rows and data[0]["trial"] == 0
 
 
-def test_a_push_uploads_the_folder_or_names_what_keeps_it_from_that(
+def test_a_push_names_what_keeps_it_from_uploading(
     root: Path, data_set: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub
@@ -97,7 +97,6 @@ def test_a_push_uploads_the_folder_or_names_what_keeps_it_from_that(
     def push() -> None:
         out(root, "to=hub", "logprobs=true", f"out={data_set}", "push=me/mine")
 
-    sent = []  # a hub is not to be had here: what it would get is recorded
     api = huggingface_hub.HfApi("http://127.0.0.1:9")  # nobody is there
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
@@ -106,13 +105,13 @@ def test_a_push_uploads_the_folder_or_names_what_keeps_it_from_that(
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_none")
     with pytest.raises(UserError, match=r"push=me/mine: could not be uploaded: .*same command"):
         push()
+    sent = []  # a hub is not to be had here: what it would get is recorded
     monkeypatch.setattr(api, "create_repo", lambda repo, **given: sent.append(given) or repo)
     monkeypatch.setattr(api, "upload_folder", lambda **given: sent.append(given))
     push()
     made, uploaded = sent
-    assert made["private"] and made["exist_ok"] and made["repo_type"] == "dataset"
+    assert made["private"] and made["repo_type"] == "dataset"
     assert uploaded["repo_id"] == "me/mine" and uploaded["ignore_patterns"] == ["export.json"]
-    assert (uploaded["folder_path"] / "data" / "sums" / "000-x.parquet").exists()
 
 
 def test_scores_for_a_models_page_are_what_the_hubs_library_reads(tmp_path: Path) -> None:

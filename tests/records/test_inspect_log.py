@@ -11,8 +11,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, run_of
 from record_files import bring, by_key, folders, opened, out, rows_of
@@ -24,7 +22,7 @@ from bayes_at_n.pipeline.records.about import RunInfo
 from bayes_at_n.pipeline.records.formats import FORMATS
 from bayes_at_n.pipeline.records.reading import RunTable
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.scoring import avg, uncertainty
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -309,13 +307,6 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(library: Any, tmp_p
     before = {path.name: path.read_bytes() for path in paths}
     shutil.rmtree(folder)
     out(tmp_path, "to=inspect")
-    rows = pq.read_table(runs[0].path / "questions.parquet").to_pylist()
-    torn = [row | {"prompt": '["no turn"]', "prompt_token_ids": None} for row in rows]
-    shutil.copytree(runs[0].path, tmp_path / "torn" / "x")
-    path = tmp_path / "torn" / "x" / "questions.parquet"
-    pq.write_table(pa.Table.from_pylist(torn, schema=QUESTIONS), path)
-    with pytest.raises(UserError, match="no log of inspect_ai"):
-        out(tmp_path, "to=inspect", "dataset=torn")
     assert before == {path.name: path.read_bytes() for path in folder.glob("*.eval")}
     made = bring(tmp_path / "back", folder)
     for run in runs:

@@ -138,17 +138,6 @@ def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
 
 
-def test_names_are_not_overridden(tmp_path: Path) -> None:
-    for task, model in (("aime", "a"), ("gsm", "a"), ("gsm", "b")):
-        path = tmp_path / "in" / f"org__{model}" / f"samples_{task}_2025-01-01T00-00-00.0.jsonl"
-        write_lines(path, [sample(0, [boxed(0)], 1.0)])
-    for setting, names in (("dataset=mine", "aime, gsm"), ("model=mine", "org/a, org/b")):
-        with pytest.raises(UserError, match=f"{setting}.* {names}"):
-            bring(tmp_path, tmp_path / "in", setting)
-    runs = bring(tmp_path, tmp_path / "in" / "org__b", "dataset=mine", "model=my")
-    assert folders(runs) == ["mine/my"]
-
-
 def test_an_export_has_the_repeats_of_a_question_and_its_mean(tmp_path: Path) -> None:
     ragged = run_of(tmp_path, "y", {"a": "11.01", "b": "~-", "c": ".(+u"})
     out(tmp_path, "to=lm_eval", f"out={tmp_path / 'out'}")

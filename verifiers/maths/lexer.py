@@ -48,7 +48,8 @@ _UNICODE = str.maketrans({
     "¾": r"\frac{3}{4}", "⅛": r"\frac{1}{8}", "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}",
     "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}",
     "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}",
-    "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "‰": r"\text{permille}", "\uff05": r"\%",
+    "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "‰": r"\text{permille}", "\u00a2": r"\text{cent}",
+    "\uff05": r"\%",
 })  # fmt: skip
 
 
@@ -122,6 +123,7 @@ _SMALL = frozenset(_SMALL_NAMES.split())
 _SAYS = re.compile(
     r"^(?:(?:so|thus|hence|therefore|then|and),? )?(?:we (?:get|have|find) )?(?:(?:the|our|my) )?"
     r"(?:(?:final|correct|exact) )?(?:answer|result|solution|value)(?:s? (?:is|are)\b| ?[:=])[ :]*"
+    r"|^(?:exactly|precisely)\b[ :]*"
     r"|^(?:the |its )?((?:[a-z]+ ){1,4}?)(?:is|are|equals)(?: equal to)?(?![a-z])[ :]*"
     r"(?=$|[^a-z ])",
     re.IGNORECASE,
@@ -140,7 +142,10 @@ def _tokens(text: str) -> Iterator[str]:
             if token.startswith(r"\mathbf") and match["words"] in ("i", "j", "k"):
                 yield from (r"\vec", "{", match["words"], "}")  # the unit vector
                 continue
-            yield from _of_words(match["words"], last)
+            if token == r"\mathbf{I}" and re.search(r"[0-9](\\,)?$", text[: match.start()][-3:]):
+                yield "I"  # the matrix 2I
+            else:
+                yield from _of_words(match["words"], last)
         elif kind == "prose":
             yield from _of_prose(token, text[: match.start()])
         elif kind == "phantom" or kind == "space" or token in _ROOM:
@@ -351,7 +356,11 @@ _PHRASES = [
         (r"^([0-9]+)(?:\^\{)?(?:\\text\{)?(?:st|nd|rd|th)\}{0,2}$", r"\1"),
         (r"\^\{'+\}", "'"),
         (r"(?<=[0-9A-F])\(?\\text\{base\} ?([0-9]+)\)?$|_\{\(([0-9]+)\)\}", r"_{\1\2}"),
-        (r"^([0-9]*)\\text\{([0-9A-F]+)\}(?=_\{[0-9]+\}$)", r"\1\2"),
+        (r"^([0-9A-F]*)\\text\{([0-9A-F]+)\}(?=[0-9A-F]*_\{[0-9]+\}$)", r"\1\2"),
+        (  # a time of day
+            r"^([0-9]{1,2}(?::[0-5][0-9]|(?= |\\)))(?: ?|\\text\{)([AaPp])\.?[Mm]\.?\}?$",
+            lambda m: rf"{m[1].removesuffix(':00')}\text{{{m[2].lower()}m}}",
+        ),
         (r"^\\text\{(?:[Oo]ption|[Cc]hoice)\} ?(?=\(?[A-J]\)?$)", ""),
         (r"^\(\\text\{([A-J])\}\)$", r"(\1)"),
         (r"^\\mid ?(.*?)\\mid$", r"|\1|"),

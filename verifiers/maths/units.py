@@ -20,7 +20,8 @@ _TABLE = """
 604800 s week wk;1 month month;12 month year yr;120 month decade;1200 month century centurie
 1/1000 kg gram gm g;1 kg kilogram kg;1000 kg tonne;1 ton ton;0.45359237 kg pound lb;1 oz ounce oz
 0.001 m3 liter litre L l;1 gallon gallon gal;1/4 gallon quart qt;1/8 gallon pint pt
-1/16 gallon cup;1/128 gallon fluidounce floz;1 deg degree deg;1 rad radian rad;1 sr steradian sr
+1/16 gallon cup;1/128 gallon fluidounce floz;1 rad radian rad;1 sr steradian sr
+1 deg degree deg;1/60 deg arcminute;1/3600 deg arcsecond
 1 dollar dollar usd buck;1/100 dollar cent;1 euro euro eur;1 gbp gbp pence;1 yuan yuan;1 yen yen
 1 rupee rupee;1 cad canadiandollar cad;1 aud australiandollar aud;1 unit unit;1 am am;1 pm pm
 1 s-1 hertz hz Hz;1 kg.m.s-2 newton N;1 kg.m2.s-2 joule J Nm;1 kg.m2.s-3 watt W
@@ -127,6 +128,8 @@ _TAIL = re.compile(
     rf"(?:{_JOIN}?{_ATOM}|{_JOIN}{_LETTER}|/\((?:{_JOIN}?(?:{_ATOM}|{_LETTER}))+\))*$"
 )
 _ANGLE = re.compile(r"-?[0-9.]+\^\{\\circ\}")
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\\text\{([A-Za-z]+)(?: and)?\}(?:\\land ?)?")
+_OF_ANGLES = (("^{\\circ}", "deg"), ("''", "arcsecond"), ("'", "arcminute"))
 _PART = re.compile(r"/|per\b|([A-Za-z]+)\.?(?:\^?\{?(-?[1-9])\}?)?|\(|\)")
 _BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
@@ -143,6 +146,8 @@ def split_unit(text: str) -> tuple[str, Unit]:
     """
     if _ANGLE.fullmatch(text):
         return text, read_unit("deg")
+    if total := _added_up(text):
+        return total
     tail = _TAIL.search(text)
     if tail is None or tail.start() == 0:
         return text, NONE
@@ -153,6 +158,31 @@ def split_unit(text: str) -> tuple[str, Unit]:
         return text, NONE
     unit = read_unit(tail[0])
     return (value, unit) if unit != NONE else (text, NONE)
+
+
+def _added_up(text: str) -> tuple[str, Unit] | None:
+    r"""Return an amount that is given in several units, all of it in the first.
+
+    >>> _added_up(r"1\text{hour and}30\text{minutes}")
+    ('\\frac{3}{2}', Unit(size=Fraction(3600, 1), dimension=(('s', 1),), words=()))
+    """
+    degrees = r"^{\circ}" in text
+    for sign, name in _OF_ANGLES if degrees else ():
+        text = text.replace(sign, rf"\text{{{name}}}")
+    parts = _AMOUNT.findall(text)
+    if len(parts) < 2 or not re.fullmatch(rf"(?:{_AMOUNT.pattern})+", text):
+        return None
+    total, least = Fraction(0), None
+    first = read_unit(parts[0][1])
+    for number, name in parts:
+        unit, amount = read_unit(name), Fraction(number)
+        if not unit.dimension or unit.dimension != first.dimension or unit.words:
+            return None
+        if least and not amount * unit.size < least:
+            return None  # 1 hour 90 minutes
+        total, least = total + amount * unit.size / first.size, unit.size
+    degree = r"^{\circ}" * degrees
+    return rf"\frac{{{total.numerator}}}{{{total.denominator}}}{degree}", first
 
 
 @functools.lru_cache(maxsize=1024)
