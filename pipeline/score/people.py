@@ -23,9 +23,7 @@ from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
 GROUPS = ("shorter", "longer")  # half of the attempts
-_ERRORS = (
-    "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
-)
+_ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
 
 
 def keys_of(graded: Outcomes) -> Ints:
