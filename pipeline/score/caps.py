@@ -116,6 +116,8 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
 def _forecast(run: Run, matrix: Any, lengths: Lengths) -> Forecast:
     """Forecast the score at `scoring.forecast`. Raises UserError: the attempts tell it."""
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
+    if run.cfg.point_weights:
+        raise UserError(f"forecast={cap}: not for points; caps= shows smaller limits")
     if cap <= lengths.known:
         most = run.cfg.sampling.max_tokens
         if cap > most:  # every attempt ended by itself
@@ -126,7 +128,7 @@ def _forecast(run: Run, matrix: Any, lengths: Lengths) -> Forecast:
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
     # Questions whose limit is the context stay as they are.
     limit = np.where(lengths.limits < run.cfg.sampling.max_tokens, lengths.limits, cap)
-    tokens, right = np.maximum(lengths.tokens, 1), scoring.values(matrix)
+    tokens, right = np.maximum(lengths.tokens, 1), matrix
 
     def score(R: Any) -> Summary:
         found = headline(R, run.cfg.scoring)

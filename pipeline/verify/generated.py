@@ -59,7 +59,7 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
         template: the prompt's text.
         made_by: the judge's identity, see `stage.identity`.
 
-    Raises: as `pipeline.generate.stage.generate`.
+    Raises: as `pipeline.generate.stage.generate`; UserError: see `_others`.
     """
     lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(run.path, "attempts were verified"):
