@@ -175,7 +175,9 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: needs --watch and 0.5 to 86400 seconds")
     folders, settings = compose.folders_of(words)
-    if not words and Path("runs").is_dir():
+    if not words:
+        if not Path("runs").is_dir():
+            raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
         folders = [str(path) for path in find.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import watch as races

@@ -71,8 +71,9 @@ and is the best with probability 0.97 (0.97 on similar questions)']
         best = f"the best with probability {chance_in_words(self.probability)}"
         best += f" ({others})" * bool(others)
         if several:
-            apart = f"{joined(self.candidates, _NAMED)} cannot be told apart from the best"
-            parts = [f"{apart} of {all_of} on {of} ({percent(self.confidence)})"]
+            apart = f"{joined(self.candidates, _NAMED)} cannot be told apart"
+            apart += f" from the best of {all_of}" * (all_of > 2)
+            parts = [f"{apart} on {of} ({percent(self.confidence)})"]
             lead = "leads and is" if self.trials is not None else "is"  # never: equal averages
             parts.append(f"{first} {lead} {best}")
         elif self.settled:

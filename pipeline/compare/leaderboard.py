@@ -261,7 +261,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
         )
     if cohort.outcomes.shape[1] > 1:
         notes.append(
-            "s.e. over questions (s.e. q): standard error of avg if the questions are a sample of a"
+            "s.e. over questions: standard error of avg if the questions are a sample of a"
             " larger pool"
         )
     most = (cohort.outcomes != PENDING).any(axis=1).sum(axis=1)

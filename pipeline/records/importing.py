@@ -103,12 +103,12 @@ def _make_plan(source: Source) -> Plan:
     kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     damaged = Skipped(source.files)  # counted by the second pass
-    size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
-    with Meter("import: first pass, MiB", size) as meter:
+    size, number = sum(path.stat().st_size for path in source.files) >> 10, 0
+    with Meter("import: first pass, KiB", size) as meter:
         for batch in _batches(replace(source, skipped=damaged)):
             plan.add(batch, skipped)
             number += batch.sound.size
-            meter.reach(min(damaged.read >> 20, size), _rate(number, meter))
+            meter.reach(min(damaged.read >> 10, size), _rate(number, meter))
         meter.reach(size, meter.detail)
     plan.check_chosen(source.path)
     plan.assign_trials(skipped, kind.positions)
@@ -144,7 +144,7 @@ def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
 
 
 def _rate(number: int, meter: Meter) -> Callable[[], str]:
-    return lambda: f"{number / max(time.monotonic() - meter.started, 0.01):,.0f} attempts a second"
+    return lambda: f"{number / max(time.monotonic() - meter.started, 0.01):,.0f} attempts/s"
 
 
 def _batches(source: Source) -> Iterator[Batch]:

@@ -70,10 +70,11 @@ def what(settings: CapsConfig) -> list[str]:
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
-    """Return the limits asked for; auto: powers of two, from where 5% ended up to max_tokens."""
+    """Return the limits asked for; auto: powers of two, from where 5% ended to where all have."""
     if [*caps] != [AUTO]:
         return sorted({int(cap) for cap in caps})
-    most = int(min(lengths.known, run.cfg.sampling.max_tokens))
+    longest = 1 << (int(lengths.tokens.max()) - 1).bit_length()
+    most = int(min(lengths.known, run.cfg.sampling.max_tokens, longest))
     short = float(np.quantile(lengths.tokens[lengths.tokens > 0], 0.05, method="lower"))
     first = min(int(np.log2(max(short, 1))), most.bit_length() - 1)
     return [*(2**i for i in range(first, most.bit_length()) if 2**i < most), most]

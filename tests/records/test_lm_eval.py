@@ -64,7 +64,7 @@ def test_a_results_folder(tmp_path: Path, capsys: Capsys) -> None:
     assert row["token_ratio"] is None and row["repeated_pattern"] is None
     assert row["is_correct"] is True
     score(run)
-    with pytest.raises(UserError, match="a finish_reason"):
+    with pytest.raises(UserError, match="no finish_reason"):
         categorize(run)
     for setting, there in (("metric=nope", "exact_match"), ("filter=nope", "'none'|flexible")):
         with pytest.raises(UserError, match=f"{setting}: .*({there})"):
