@@ -1,11 +1,10 @@
-"""Judgements that a judge writes (`verifier.kind=generate`): sample, read and count its votes.
+"""Judges that write their judgement (`verifier.kind=generate`): sample, read and count votes.
 
-A judge's votes are attempts of a run of their own, `RUN/judgements/HASH/`: HASH identifies the
-judge (weights, prompt, engine, sampling), and a question's id is the hash of the text that is
-judged. So they are sampled as attempts are: with seeds and log-probs, by any number of workers,
-resumed after interruptions, within a budget. How votes are read may change later without sampling
-again. A vote that cannot be read is sampled again twice, under other seeds; an attempt none of
-whose votes can be read is undecided: it has no outcome, and does not count as wrong.
+The votes are attempts of a run of their own, `RUN/judgements/HASH/`: HASH identifies the judge
+(weights, prompt, engine, sampling), and a question's id is the hash of the judged text. So votes
+have all that attempts have: seeds, log-probs, several workers, resumption, budgets. Other settings
+of `verifier.judgement` read the same votes anew. An unreadable vote is sampled again twice, with
+other seeds; an attempt without any readable vote is undecided: it has no outcome, and is not wrong.
 """
 
 import itertools
@@ -40,12 +39,12 @@ from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import agreement, judgement
 from bayes_at_n.verifiers.maths.boxed import final_part
 
-TRIES = 3  # of a vote; with temperature 0, where all are equal, one
+TRIES = 3  # samples of a vote at most; with temperature 0 one, since all are equal
 _AT_ONCE = 1024  # prompts rendered together
 _LABEL = {"correct": "A", "wrong": "B", "no_answer": "C"}
-UNDECIDED, _SAYS = "U", "judge.json"  # the file holds name and JudgementConfig
-_SLACK = 3  # bytes of a token at least, where only a server knows the tokens
-Meaning = str | int | None  # of a vote: outcome or points; None: it cannot be read
+UNDECIDED, _SAYS = "U", "judge.json"  # a file with name and JudgementConfig
+_SLACK = 3  # characters per token, where only a server knows the tokens
+Meaning = str | int | None  # of a vote: outcome or points; None: unreadable
 Votes = dict[str, dict[int, Meaning]]  # by text and trial
 Judge = tuple[Run, JudgementConfig]  # the run of its votes, and how they are read
 
@@ -107,10 +106,7 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
 
 
 def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
-    """Sample votes until each text has enough that can be read; return how many are missing.
-
-    That is 0 unless a budget is spent.
-    """
+    """Sample votes until each text has enough; return how many are missing as a budget is spent."""
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
@@ -127,15 +123,15 @@ def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
         most, file = max(limits.values()), judge.path / "wanted.json"
         runfolder.write_json(file, {str(judge.path): [most, most, limits]})
         sampling = replace(judge.cfg.sampling, trials=most)
-        note(f"verify: {plural(missing, 'judgement')} to sample, {votes} of a text")
+        note(f"verify: {plural(missing, 'judgement')} to sample, {votes} per text")
         with substep():
             generate(Run(replace(judge.cfg, sampling=sampling, race=str(file))))
 
 
 def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
-    """Return how many trials of a text are wanted: `votes`, and another for each unreadable one.
+    """Return the number of trials that a text needs: `votes`, and one for each unreadable vote.
 
-    At most `tries` for each vote.
+    It is at most `tries * votes`.
 
     >>> wanted({}, 1), wanted({0: "wrong"}, 1), wanted({0: None}, 1), wanted({0: None, 1: 7}, 1)
     (1, 1, 2, 2)
@@ -152,7 +148,7 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
 
 
 def read(judge: Run, said: JudgementConfig) -> Votes:
-    """Read the judge's votes. One that was cut off is unreadable, even if it holds a judgement."""
+    """Read a judge's votes; one that was cut off is unreadable, even with a judgement in it."""
     found, form, damage = Votes(), said.form, parquet.Damage()
     end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
     for batch in shards.batches(judge.attempts, ATTEMPTS, names, damage):
@@ -308,7 +304,7 @@ def report(run: Run, judge: Run) -> None:
     note_alone(f"verify: judgements took {si(used.completion_tokens)} tokens")
     if undecided:
         share = f"{undecided} of {plural(len(rows), 'attempt')} are undecided"
-        warn(f"verify: {share}: no judgement of theirs can be read; they are left out of scores")
+        warn(f"verify: {share}: their judgements are unreadable; they are left out of scores")
     most, votes = run.cfg.verifier.judgement.points, rows["votes"].to_pylist()
     if any(len(of) > 1 for of in votes):
         units = votes if most is None else [[*map(int, of)] for of in votes]
