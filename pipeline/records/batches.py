@@ -22,7 +22,6 @@ from bayes_at_n.verifiers.maths.boxed import extract
 _ROWS, _BYTES = 1000, 16 << 20  # of a batch of mappings, at most and about
 _NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer that means that there is no box
 _SUM = 0.02  # tolerance of the sum of three probabilities, which is 1
-_SCORES = ("understanding", "reasoning", "conclusion")
 
 
 class Batch(NamedTuple):
@@ -224,9 +223,6 @@ def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skippe
     columns["answer"] = pc.if_else(none, pa.scalar(None, pa.string()), column("answer"))
     silent = pc.and_kleene(no_box, pc.equal(column("outcome"), "wrong")).fill_null(False)
     columns["outcome"] = pc.if_else(silent, "no_answer", column("outcome"))
-    if not any(column(name).null_count < number for name in "abc"):
-        score = (np.mean([numbers(name) for name in _SCORES], axis=0) - 1) / 19
-        columns |= {"a": pa.array(score), "b": pa.array(1 - score), "c": pa.array(0 * score)}
     abc = np.stack([numbers(name) for name in "abc"], axis=1)
     good = (abc >= 0).all(axis=1) & (np.abs(abc.sum(axis=1) - 1) <= _SUM)
     largest = np.nan_to_num(abc, nan=-1).argmax(axis=1)

@@ -302,7 +302,7 @@ def test_what_the_user_names_and_is_not_there_is_refused(
     for wrong, there in (("model=x", "b, c"), ("model=b,x", "b, c"), ("dataset=d,e", "d")):
         with pytest.raises(UserError, match=f"not in .*; there are {there}$"):
             bring(tmp_path, plain, "dataset=d", wrong)
-    for name, kinds in (("metric", "lighteval, .* and simple_evals"), ("filter", "lm_eval")):
+    for name, kinds in (("metric", "inspect, .*"), ("filter", "lm_eval")):
         with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* read as csv"):
             bring(tmp_path, plain, f"{name}=x")
     monkeypatch.setattr(plan, "MOST_RUNS", 1)
