@@ -34,7 +34,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/paper": 2_028,
     "pipeline/plots": 1_132,
     "pipeline/prepare": 2_470,
-    "pipeline/records": 4_687,
+    "pipeline/records": 4_684,
     "pipeline/report": 2_850,
     "pipeline/rubrics": 879,
     "pipeline/score": 1_436,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_802,
     "scripts": 1_347,
     "slurm": 137,
-    "tests": 37_250,
+    "tests": 37_202,
     "verifiers": 7_166,
-    "product": 58_385,
+    "product": 58_382,
 }
 
 
