@@ -38,25 +38,22 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
     Raises UserError: runs are damaged, are being written, or their names are taken; the rest is
     copied nevertheless. OSError: the disk is full, or fails.
     """
-    cfg, targets, faults, seen = source.cfg, list[Path](), list[str](), list[str]()
+    targets, faults, tag = list[Path](), list[str](), source.cfg.source.tag
+    if source.cfg.dataset or source.cfg.model:
+        raise UserError("dataset=, model=: run folders have names; choose with source=RUN")
     with Meter("import", len(source.files)) as meter:
         for number, folder in enumerate(source.files):
             try:
                 dataset, name = runfolder.open_run(folder).cfg.dataset.name, folder.resolve().name
-                seen.append(printable(f"{dataset}/{name}"))
-                if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
-                    name += f"-{cfg.source.tag}" if cfg.source.tag else ""
-                    targets.append(root / names.safe_name(dataset) / names.safe_name(name))
-                    _import_run(folder, staged / str(number), targets[-1])
+                name = f"{name}-{tag}" if tag else name
+                targets.append(root / names.safe_name(dataset) / names.safe_name(name))
+                _import_run(folder, staged / str(number), targets[-1])
             except UserError as error:
                 faults.append(str(error))
             meter.advance(1)
     if faults:
         head = f"{len(faults)} of {plural(len(source.files), 'run')} not imported:"
         raise UserError("\n  ".join([head, *faults]))
-    if not targets:
-        what = "no run has the names of dataset= and model=; there are"
-        raise UserError(f"{source.path}: {what} {', '.join(seen[:20])}")
     return targets
 
 

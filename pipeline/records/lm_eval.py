@@ -17,15 +17,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, graded, questions, run_infos
 from bayes_at_n.pipeline.records.columns import name_of, text, truth
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable, read_beside
 from bayes_at_n.pipeline.store import runfolder
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
@@ -59,11 +58,8 @@ def _model(path: Path) -> str:
     parts = _NAME.fullmatch(path.name)
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
-        try:
-            if isinstance(name := untrusted.read_json(results).get("model_name"), str):
-                return name
-        except (OSError, ValueError, UserError):
-            warn(f"{printable(results.name)}: unreadable; the model is named by its folder")
+        if isinstance(name := read_beside(results).get("model_name"), str):
+            return name
     return path.parent.resolve().name.replace("__", "/", 1)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
-from bayes_at_n.pipeline.base.errors import one_line
+from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
 MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # unpacked bytes: so many plus so many times the size
@@ -42,6 +42,7 @@ class Skipped:
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source read so far, about
         self.columns, self.used = set[str](), set[str]()  # of its records: all, and those read
+        self.misread = Counter[str]()  # damaged records by the column that has no outcome in them
 
     def add(self, kind: str, place: str = "", number: int = 1) -> None:
         """Count `number` more of one kind; no place: it is the same everywhere."""
@@ -103,6 +104,14 @@ def beside(folder: str, path: Path) -> Path:
     """Return the file of the same model and name, MODEL/NAME, in another folder."""
     *above, _, model, name = path.resolve().parts
     return Path(*above, folder, model, name)
+
+
+def read_beside(path: Path) -> dict[str, Any]:
+    """Return a JSON object beside the rows; empty if there is none that can be read."""
+    try:
+        return untrusted.read_json(path)
+    except (OSError, ValueError, UserError):
+        return {}
 
 
 def lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, bytes]]:

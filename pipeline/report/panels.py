@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open, next_attempts
-from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
+from bayes_at_n.pipeline.compare.leaderboard import HEADLINE, by_likelihood
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import style
@@ -50,7 +50,7 @@ def dataset(
     notices = [*cohort.differences, *cohort.warnings]
     of_rubrics = _categories(cohort, cfg, notices)
     tables = comparison.tables_of(cohort, cfg)
-    if not cfg.scoring.caps:
+    if not (cfg.scoring.caps or by_likelihood(cohort)):
         tables |= caps.tables(cohort, cfg)
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
@@ -265,7 +265,8 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
     They are a column wide, to fit on a phone. `tables` are those of the page.
     """
     with style.narrow():
-        yield from _costs(cohort, tables)
+        if not by_likelihood(cohort):  # which generates nothing
+            yield from _costs(cohort, tables)
         calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)

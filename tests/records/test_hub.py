@@ -74,21 +74,6 @@ def test_the_folder_for_the_hub_is_a_data_set_with_the_results_on_its_card(
     assert "95% interval" in card and "sampling." not in card  # that is not known of imports
 
 
-@pytest.mark.soak
-def test_the_folder_for_the_hub_is_loaded_by_datasets(
-    root: Path, data_set: Path, tmp_path: Path
-) -> None:
-    import datasets
-
-    out(root, "to=hub", "logprobs=true", f"out={data_set}")
-    for name, rows in ROWS.items():
-        cache = str(tmp_path / "cache")
-        data = datasets.load_dataset(str(data_set), name, split="train", cache_dir=cache)
-        written = pq.read_schema(next((data_set / "data" / name).iterdir()))
-        assert data.features.arrow_schema.types == written.types
-        assert data.num_rows == rows and data[0]["trial"] == 0
-
-
 def test_a_push_names_what_keeps_it_from_uploading(
     root: Path, data_set: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
