@@ -291,8 +291,8 @@ def of_runs(
                 remedy = "models on samples of a bank are compared by `settle bank=true until=best`"
             leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
             continue
-        if of_run.weights != (first := next(iter(graded.values()))).weights:
-            leave_out(name, f"it has {_scale(of_run.weights)}, not {_scale(first.weights)}")
+        if of_run.weights != graded[first := next(iter(graded))].weights:
+            leave_out(name, f"its judgement.points or their weights differ from those of {first}")
             continue
         ids = [of_run.question_ids[row] for row in rows]
         members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run)))
@@ -313,12 +313,6 @@ def of_runs(
     unlike = differences.lines(used, stack)
     whole = Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
     return replace(whole, points=points, weights=weights)
-
-
-def _scale(weights: Sequence[float] | None) -> str:
-    if weights is None:
-        return "outcomes without points"
-    return f"points with the weights {', '.join(f'{weight:.3g}' for weight in weights)}"
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

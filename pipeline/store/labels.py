@@ -97,12 +97,10 @@ def read(run: Run, keys: Ints) -> People | None:
         part = np.bincount(sample.draws, np.isin(sample.order, known)) / np.bincount(sample.draws)
         of_draws = sample.chances[:, rowkeys.rows_of(known, sample.keys)]
         chances = 1 - np.prod(1 - part[:, None] * of_draws, axis=0)
-    used = {*known.tolist()}
-    of_people = {
-        name: {key: float(row["correct"]) for key, row in of.items() if key in used}
-        for name, of in by.items()
-        if used & of.keys()
-    }
+    used, of_people = {*known.tolist()}, dict[str, dict[int, float]]()
+    for name, of in by.items():
+        if own := {key: float(row["correct"]) for key, row in of.items() if key in used}:
+            of_people[name] = own
     return People(places, values, chances, of_people)
 
 

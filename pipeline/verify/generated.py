@@ -206,17 +206,14 @@ def _rows(
             turn, start, end = prompts.fill(template, candidate)
             if render is None and context is not None:
                 most = max(0, _SLACK * (context - limit) - len(turn) + end - start)
-                turn = turn[:start] + _middle_cut(turn[start:end], most) + turn[end:]
+                if end - start > most:
+                    turn = turn[: start + most // 2] + prompts.CUT + turn[end - most // 2 :]
             text = json.dumps(turns(turn, None), ensure_ascii=False) if chat else turn
             ids = built[i].token_ids if built else None
             about = {"problem": "", "gold": "", "question_hash": names[at][:16]}
             about |= {"question_id": names[at], "max_tokens": limit}
             rows.append({"prompt": text, "prompt_token_ids": ids, **about})
         yield pa.Table.from_pylist(rows, QUESTIONS)
-
-
-def _middle_cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most // 2] + prompts.CUT + text[-(most // 2) :]
 
 
 def _derive(

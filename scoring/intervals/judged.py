@@ -120,7 +120,9 @@ def prediction_powered(
     more = np.append(g, [1 / m] * 2) * m / (m + 2)  # with an error of each kind
     said, true = np.append(f, [1.0, 0.0]), np.append(y, [0.0, 1.0])
     left = 1 - np.append(s.c, [s.c.mean()] * 2)
-    lam = _rate(more, said, true) if rate is None else float(rate)
+    df, dy = said - more @ said, true - more @ true
+    tuned = np.clip((more**2 * df * dy).sum() / (more**2 * df**2).sum(), 0, 1)
+    lam = float(tuned if rate is None else rate)
     base, shift = lam * float(s.w @ s.f), float(g @ (y - lam * f))
     moved = float(more @ (true - lam * said))
     rest = true - lam * said - moved
@@ -279,12 +281,6 @@ def _sample(
         raise ValueError("chances: must be one for each label, above 0")
     rows = None if questions is None else np.unique(np.asarray(questions), return_inverse=True)[1]
     return Sample(f, y, place, w, c, rows)
-
-
-def _rate(g: Floats, f: Floats, y: Floats) -> float:
-    """Return the lambda of least variance of the labels' part, cut off at 0 and 1."""
-    df, dy = f - g @ f, y - g @ y
-    return float(np.clip((g**2 * df * dy).sum() / (g**2 * df**2).sum(), 0, 1))
 
 
 def _pool(
