@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, graded, question
 from bayes_at_n.pipeline.records.columns import name_of, text, truth
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable, read_beside
+from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable
 from bayes_at_n.pipeline.store import runfolder
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
@@ -58,7 +58,7 @@ def _model(path: Path) -> str:
     parts = _NAME.fullmatch(path.name)
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
-        if isinstance(name := read_beside(results).get("model_name"), str):
+        if isinstance(name := runfolder.read_json(results).get("model_name"), str):
             return name
     return path.parent.resolve().name.replace("__", "/", 1)
 

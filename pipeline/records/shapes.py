@@ -22,8 +22,8 @@ from bayes_at_n.pipeline.records.source import (
     json_file,
     json_lines,
     printable,
-    read_beside,
 )
+from bayes_at_n.pipeline.store.runfolder import read_json
 
 # Metrics of HELM that are 0 or 1, those of few scenarios first.
 _HELM = (
@@ -123,14 +123,14 @@ def _at(row: Any, path: str) -> Any:
 
 
 def _verifiers(path: Path) -> dict[str, str]:
-    about = read_beside(path.with_name("metadata.json"))
+    about = read_json(path.with_name("metadata.json"))
     task, _, model = path.resolve().parent.parent.name.partition("--")
     model = str(about.get("model") or model.replace("--", "/"))
     return {"task": str(about.get("env_id") or task * bool(model)), "model": model}
 
 
 def _nemo_evaluator(path: Path) -> dict[str, str]:
-    bundles = (read_beside(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
+    bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
     config = next((_at(bundle, "config") for bundle in bundles), None)
     return {
         "task": str(_at(config, "benchmark") or ""),
@@ -200,7 +200,7 @@ def _letter(row: Any) -> dict[str, Any]:
 def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield predictions/MODEL/DATASET.json, with the details in results/; repeats are in turn."""
     rows = json_file(path)
-    details = read_beside(beside("results", path)).get("details")
+    details = read_json(beside("results", path)).get("details")
     if isinstance(details, dict):
         details = [details[key] for key in sorted(filter(str.isdecimal, details), key=int)]
     number = len(details) if details else len(rows)
@@ -214,7 +214,7 @@ def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
 
 
 def _helm_run(path: Path) -> dict[str, str]:
-    spec = read_beside(path.with_name("run_spec.json"))
+    spec = read_json(path.with_name("run_spec.json"))
     task = re.sub("[:,](model|method)=[^,]*", "", str(spec.get("name", "")))
     return {"task": task, "model": str(_at(spec, "adapter_spec.model") or "")}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
-from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
 MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # unpacked bytes: so many plus so many times the size
@@ -104,14 +104,6 @@ def beside(folder: str, path: Path) -> Path:
     """Return the file of the same model and name, MODEL/NAME, in another folder."""
     *above, _, model, name = path.resolve().parts
     return Path(*above, folder, model, name)
-
-
-def read_beside(path: Path) -> dict[str, Any]:
-    """Return a JSON object beside the rows; empty if there is none that can be read."""
-    try:
-        return untrusted.read_json(path)
-    except (OSError, ValueError, UserError):
-        return {}
 
 
 def lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, bytes]]:
