@@ -160,8 +160,9 @@ def _agreement(people: People) -> tuple[Parts, str] | None:
         return None
     alpha = krippendorff([*shared.values()], "interval", [key >> 32 for key in shared])
     same = float(np.mean([len({*said}) == 1 for said in shared.values()]))
+    names = sorted(name for name, of in people.by.items() if of.keys() & shared.keys())
     line = (
-        f"{joined(sorted(people.by), 5)} agree on {same:.1%} of {plural(len(shared), 'attempt')},"
+        f"{joined(names, 5)} agree on {same:.1%} of {plural(len(shared), 'attempt')},"
         f" Krippendorff's alpha {alpha.alpha:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
     )
-    return {"people": [*people.by], "same": same, **alpha._asdict()}, line
+    return {"people": names, "same": same, **alpha._asdict()}, line

@@ -97,10 +97,7 @@ def read(run: Run, keys: Ints) -> People | None:
         part = np.bincount(sample.draws, np.isin(sample.order, known)) / np.bincount(sample.draws)
         of_draws = sample.chances[:, rowkeys.rows_of(known, sample.keys)]
         chances = 1 - np.prod(1 - part[:, None] * of_draws, axis=0)
-    used, of_people = {*known.tolist()}, dict[str, dict[int, float]]()
-    for name, of in by.items():
-        if own := {key: float(row["correct"]) for key, row in of.items() if key in used}:
-            of_people[name] = own
+    of_people = {name: {k: float(r["correct"]) for k, r in of.items()} for name, of in by.items()}
     return People(places, values, chances, of_people)
 
 
