@@ -104,14 +104,15 @@ def _checked(
         for i, why in unusable.items():
             if key in spec.NEEDED and names(i)[key] not in spec.PARTIAL:
                 damaged.setdefault(i, f"{key}: {why}")
+                skipped.misread[names(i)[key]] += key == "outcome"
             else:
                 skipped.add(f"values of {names(i)[key]} left out", f"{batch.place(i)} ({why})")
     outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())
     for key, other in (  # defaults of records without a value
         ("task", [*cfg.dataset, None][0]),
         ("model", [*cfg.model, None][0]),
-        ("question", batch.columns.get("number")),
-        ("question", _where(~batch.has("problem"), batch.columns.get("id"))),
+        ("question", batch.column("number")),
+        ("question", pc.if_else(pa.array(~batch.has("problem")), batch.column("id"), None)),
         ("reason", outcomes),
     ):
         other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
@@ -139,10 +140,6 @@ def answer_is_gold(batch: Batch) -> bool:
         boxes[*key] |= {extract(text, truncated=False).answer} if text else set()
     constant = all(len(one) == 1 for one in answers.values())
     return constant and any(len(one - {None}) > 1 for one in boxes.values())
-
-
-def _where(chosen: Any, values: Any) -> Any:
-    return values and pc.if_else(pa.array(chosen), values, None)
 
 
 def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]]:

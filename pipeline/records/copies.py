@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
-from bayes_at_n.pipeline.base.console import Meter, plural, warn
+from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump
@@ -61,6 +61,9 @@ def _import_run(folder: Path, staged: Path, target: Path) -> None:
     """Copy a run to `staged`, check it there, and rename it. Raises as `copy`."""
     if folder.is_symlink() or folder.parent.is_symlink():
         raise UserError(f"{folder}: a link, which is not followed; name the folder itself")
+    theirs, own = (runfolder.read_json(path / "manifest.json") for path in (folder, target))
+    if own and own == theirs:
+        return note(f"import: {target} is there, left as it is")
     if target.exists():
         raise UserError(f"{target}: exists; remove it, or import {folder} beside it with tag=NAME")
     _check_idle(folder)

@@ -115,6 +115,10 @@ def _make_plan(source: Source) -> Plan:
         more = f" and {len(others) - 60} more" * (len(others) > 60)
         listed = ", ".join(map(printable, others[:60]))
         note(f"import: columns not imported: {listed}{more}")
+    for name, number in damaged.misread.items():
+        if number > len(plan.run) - number:
+            first = damaged.lines()[0]
+            raise UserError(f"{source.path}: column {name} has no outcomes; rename it: {first}")
     if not (plan.run >= 0).any():
         why = ": ".join(("", *damaged.lines(), *skipped.lines()))
         raise UserError(f"{source.path}: has no usable record{why}")
@@ -163,11 +167,10 @@ def _summarise(plan: Plan, targets: list[Path]) -> None:
     for dataset, known in plan.questions.items():
         planned = [run for run in plan.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
-        most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
-        by_seed = f"; trials of {plural(seeded, 'model')} by the paper's seeds" if seeded else ""
+        most = max(run.trials for run in planned)
         note(
             f"import: {dataset}: {plural(len(planned), 'model')},"
-            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}{by_seed}"
+            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}"
         )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs, trace
 from bayes_at_n.pipeline.records.columns import said
 from bayes_at_n.pipeline.records.source import (
@@ -24,6 +23,7 @@ from bayes_at_n.pipeline.records.source import (
     json_lines,
     printable,
 )
+from bayes_at_n.pipeline.store.runfolder import read_json
 
 # Metrics of HELM that are 0 or 1, those of few scenarios first.
 _HELM = (
@@ -122,23 +122,15 @@ def _at(row: Any, path: str) -> Any:
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON object beside the rows; empty if there is none that can be read."""
-    try:
-        return untrusted.read_json(path)
-    except (OSError, ValueError, UserError):
-        return {}
-
-
 def _verifiers(path: Path) -> dict[str, str]:
-    about = _read(path.with_name("metadata.json"))
+    about = read_json(path.with_name("metadata.json"))
     task, _, model = path.resolve().parent.parent.name.partition("--")
     model = str(about.get("model") or model.replace("--", "/"))
     return {"task": str(about.get("env_id") or task * bool(model)), "model": model}
 
 
 def _nemo_evaluator(path: Path) -> dict[str, str]:
-    bundles = (_read(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
+    bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
     config = next((_at(bundle, "config") for bundle in bundles), None)
     return {
         "task": str(_at(config, "benchmark") or ""),
@@ -208,7 +200,7 @@ def _letter(row: Any) -> dict[str, Any]:
 def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield predictions/MODEL/DATASET.json, with the details in results/; repeats are in turn."""
     rows = json_file(path)
-    details = _read(beside("results", path)).get("details")
+    details = read_json(beside("results", path)).get("details")
     if isinstance(details, dict):
         details = [details[key] for key in sorted(filter(str.isdecimal, details), key=int)]
     number = len(details) if details else len(rows)
@@ -222,7 +214,7 @@ def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
 
 
 def _helm_run(path: Path) -> dict[str, str]:
-    spec = _read(path.with_name("run_spec.json"))
+    spec = read_json(path.with_name("run_spec.json"))
     task = re.sub("[:,](model|method)=[^,]*", "", str(spec.get("name", "")))
     return {"task": task, "model": str(_at(spec, "adapter_spec.model") or "")}
 

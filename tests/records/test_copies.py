@@ -59,11 +59,13 @@ def test_runs_are_copied_whole_and_once(there: Path, tmp_path: Path, capsys: Cap
 
 def test_a_name_that_is_taken_is_refused(there: Path, tmp_path: Path) -> None:
     runs = bring(tmp_path, there)
-    before = tree(runs)
+    before = tree(runs / "sums")
+    (runs / "_imports").rename(tmp_path / "lost")
+    bring(tmp_path, there)  # the same run
     run_of(tmp_path / "other", "m", HALF, "sampling.temperature=0.1")
     with pytest.raises(UserError, match=r"runs/sums/m: exists.* tag=NAME"):
         bring(tmp_path, tmp_path / "other")
-    assert tree(runs) == before
+    assert tree(runs / "sums") == before
     bring(tmp_path, tmp_path / "other", "tag=cold")
     assert sorted(p.name for p in (runs / "sums").iterdir()) == ["m", "m-cold"]
 

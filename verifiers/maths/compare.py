@@ -72,8 +72,7 @@ def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool |
     >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x"), compare("x^2=4", "x=2")
     (True, True, None)
     """
-    decision = decide(gold, answer, conventions)
-    return None if decision is None else decision.equal
+    return _equal(decide(gold, answer, conventions))
 
 
 def decide(
@@ -213,8 +212,7 @@ class _Pair:
 
     def decide(self, gold: str, answer: str) -> Decision | None:
         """Compare two texts that `reduce_pair` has cleaned."""
-        scalar = self.scalar(gold, answer)
-        if scalar is not None:
+        if (scalar := self.scalar(gold, answer)) is not None:
             return scalar
         parts = sides(answer)
         if len(parts) > 1 and len(sides(gold)) == 1:
@@ -270,8 +268,7 @@ class _Pair:
         if not sure:
             plain = [_GROUPS.sub(lambda m: m[0].replace(",", ""), text) for text in (gold, answer)]
             return Decision(True, "number") if compare_expressions(*plain) else None
-        word = _compare_words(gold, answer)
-        if word is not None:
+        if (word := _compare_words(gold, answer)) is not None:
             return Decision(word, "word")
         equal = compare_expressions(gold, answer)
         if equal is not True and self.rounded(gold, answer):
