@@ -39,7 +39,8 @@ def run_stages(run: Run) -> None:
         note(f"{error}; doing so now")
         done = _stages(run)
     if done and "score" in run.cfg.stages and not mode("several"):
-        note(f"{len(runfolder.pending(run)) or 'nothing'} pending (sampling.trials=N adds trials)")
+        more = "" if run.cfg.sampling.likelihood else " (sampling.trials=N adds trials)"
+        note(f"{len(runfolder.pending(run)) or 'nothing'} pending{more}")
         note(f"all scores: {PROGRAM} score {run.path} (add `rubrics` for scores by rubric)")
 
 

@@ -371,9 +371,11 @@ def _choices(
     pairs = zip(listed, names, strict=True)
     choices = tuple(_text(choice, "choices", name, position, notes) for choice, name in pairs)
     if not 2 <= len(choices) <= len(LETTERS):
-        raise UserError(f"{position}: {len(choices)} options; there must be 2 to {len(LETTERS)}")
+        raise UserError(
+            f"{position}: {plural(len(choices), 'option')}; there must be 2 to {len(LETTERS)}"
+        )
     if duplicates := len(choices) - len(set(choices)):
-        notes.append(f"choices: {duplicates} options have the text of another one")
+        notes.append(f"choices: {plural(duplicates, 'repeated option')}")
     return choices
 
 

@@ -180,10 +180,6 @@ _NUMBERS = {
     "completion_avg": "completion_avg_logprob",
     **{name: f"cv3b_ctx_{name.upper()} verdict_{name}" for name in "abc"},
     **{f"direct_{name}": f"cv3b_abc_{name.upper()}" for name in "abc"},
-    # Scores of a verifier that saw no gold answer, 1 to 20.
-    "understanding": "llmv_problem_understanding_expected",
-    "reasoning": "llmv_reasoning_validity_expected",
-    "conclusion": "llmv_conclusion_support_expected",
 }
 COLUMNS = _FIRST | {
     "text": Column("text completion response generation generated_text model_response code",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
-from bayes_at_n.pipeline.base.console import Meter, plural, warn
+from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump
@@ -38,25 +38,22 @@ def copy(source: Source, root: Path, staged: Path) -> list[Path]:
     Raises UserError: runs are damaged, are being written, or their names are taken; the rest is
     copied nevertheless. OSError: the disk is full, or fails.
     """
-    cfg, targets, faults, seen = source.cfg, list[Path](), list[str](), list[str]()
+    targets, faults, tag = list[Path](), list[str](), source.cfg.source.tag
+    if source.cfg.dataset or source.cfg.model:
+        raise UserError("dataset=, model=: run folders have names; choose with source=RUN")
     with Meter("import", len(source.files)) as meter:
         for number, folder in enumerate(source.files):
             try:
                 dataset, name = runfolder.open_run(folder).cfg.dataset.name, folder.resolve().name
-                seen.append(printable(f"{dataset}/{name}"))
-                if dataset in (cfg.dataset or [dataset]) and name in (cfg.model or [name]):
-                    name += f"-{cfg.source.tag}" if cfg.source.tag else ""
-                    targets.append(root / names.safe_name(dataset) / names.safe_name(name))
-                    _import_run(folder, staged / str(number), targets[-1])
+                name = f"{name}-{tag}" if tag else name
+                targets.append(root / names.safe_name(dataset) / names.safe_name(name))
+                _import_run(folder, staged / str(number), targets[-1])
             except UserError as error:
                 faults.append(str(error))
             meter.advance(1)
     if faults:
         head = f"{len(faults)} of {plural(len(source.files), 'run')} not imported:"
         raise UserError("\n  ".join([head, *faults]))
-    if not targets:
-        what = "no run has the names of dataset= and model=; there are"
-        raise UserError(f"{source.path}: {what} {', '.join(seen[:20])}")
     return targets
 
 
@@ -64,6 +61,9 @@ def _import_run(folder: Path, staged: Path, target: Path) -> None:
     """Copy a run to `staged`, check it there, and rename it. Raises as `copy`."""
     if folder.is_symlink() or folder.parent.is_symlink():
         raise UserError(f"{folder}: a link, which is not followed; name the folder itself")
+    theirs, own = (runfolder.read_json(path / "manifest.json") for path in (folder, target))
+    if own and own == theirs:
+        return note(f"import: {target} is there, left as it is")
     if target.exists():
         raise UserError(f"{target}: exists; remove it, or import {folder} beside it with tag=NAME")
     _check_idle(folder)

@@ -14,13 +14,15 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.source import Records, Source, beside, json_lines
 
-_FOLDERS = ("reviews", "predictions")
 _KEYS = re.compile(rb'"(sample_score|model_output)":')
 
 
 def looks(path: Path, head: bytes) -> bool:
     """Return whether a file has reviews or predictions, by its folder or its keys."""
-    placed = path.suffix == ".jsonl" and path.resolve().parent.parent.name in _FOLDERS
+    placed = path.suffix == ".jsonl" and path.resolve().parent.parent.name in (
+        "reviews",
+        "predictions",
+    )
     return head[:1] == b"{" and b'"index"' in head and (placed or bool(_KEYS.search(head)))
 
 

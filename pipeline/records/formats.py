@@ -20,11 +20,9 @@ from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.records import (
     completions,
     copies,
-    eee,
     evalscope,
     flat,
     inspect_log,
-    lighteval,
     lm_eval,
     npz,
     shapes,
@@ -42,7 +40,7 @@ from bayes_at_n.pipeline.records.source import (
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills", *shapes.SHAPES)
+_SCORED = ("inspect", "lm_eval", "evalscope", "nemo_skills", *shapes.SHAPES)
 
 
 class Format(NamedTuple):
@@ -57,8 +55,14 @@ class Format(NamedTuple):
     batches: Callable[[Source], Iterator[Batch]] | None = None  # of columns, instead of `read`
 
 
+def _shape(name: str) -> Format:
+    shape = shapes.SHAPES[name]
+    functions = partial(shapes.looks, shape), partial(shapes.read, shape)
+    return Format(*functions, shape.pattern, shape.chooses, positions=True, beside=shape.beside)
+
+
 FORMATS = {  # a file is of the first kind that recognizes it
-    "lighteval": Format(lighteval.looks, lighteval.read, "*.parquet", positions=True),
+    "lighteval": _shape("lighteval"),
     "trace": Format(
         lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
         pattern="*.parquet",
@@ -66,16 +70,7 @@ FORMATS = {  # a file is of the first kind that recognizes it
         batches=trace.read,
     ),
     "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json", positions=True),
-    **{
-        name: Format(
-            partial(shapes.looks, shape),
-            partial(shapes.read, shape),
-            shape.pattern,
-            positions=True,
-            beside=shape.beside,
-        )
-        for name, shape in shapes.SHAPES.items()
-    },
+    **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
     "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, positions=True),
     "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl", positions=True),
     "evalscope": Format(
@@ -85,7 +80,6 @@ FORMATS = {  # a file is of the first kind that recognizes it
         positions=True,
         beside=partial(beside, "predictions"),
     ),
-    "eee": Format(eee.looks, eee.read, "*_samples.jsonl", chooses=True, positions=True),
     "nemo_skills": Format(completions.is_nemo, completions.nemo, "output*.jsonl", positions=True),
     "openai": Format(completions.is_chat, completions.chats, "*.jsonl"),
     "jsonl": Format(flat.looks_like_json, flat.read_json, "*.jsonl *.json", chooses=True),

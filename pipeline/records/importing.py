@@ -1,7 +1,6 @@
 """The verb `import`: find a source, plan its runs, write their rows, rename them into place."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -103,13 +102,12 @@ def _make_plan(source: Source) -> Plan:
     kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     damaged = Skipped(source.files)  # counted by the second pass
-    size, number = sum(path.stat().st_size for path in source.files) >> 10, 0
+    size = sum(path.stat().st_size for path in source.files) >> 10
     with Meter("import: first pass, KiB", size) as meter:
         for batch in _batches(replace(source, skipped=damaged)):
             plan.add(batch, skipped)
-            number += batch.sound.size
-            meter.reach(min(damaged.read >> 10, size), _rate(number, meter))
-        meter.reach(size, meter.detail)
+            meter.reach(min(damaged.read >> 10, size))
+        meter.reach(size)
     plan.check_chosen(source.path)
     plan.assign_trials(skipped, kind.positions)
     others = sorted(damaged.columns - damaged.used - columns.KNOWN)
@@ -117,6 +115,10 @@ def _make_plan(source: Source) -> Plan:
         more = f" and {len(others) - 60} more" * (len(others) > 60)
         listed = ", ".join(map(printable, others[:60]))
         note(f"import: columns not imported: {listed}{more}")
+    for name, number in damaged.misread.items():
+        if number > len(plan.run) - number:
+            first = damaged.lines()[0]
+            raise UserError(f"{source.path}: column {name} has no outcomes; rename it: {first}")
     if not (plan.run >= 0).any():
         why = ": ".join(("", *damaged.lines(), *skipped.lines()))
         raise UserError(f"{source.path}: has no usable record{why}")
@@ -139,12 +141,8 @@ def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
         for batch in _batches(source):
             tables.add(batch, at)
             at += batch.sound.size
-            meter.reach(at, _rate(at, meter))
+            meter.reach(at)
         tables.flush()
-
-
-def _rate(number: int, meter: Meter) -> Callable[[], str]:
-    return lambda: f"{number / max(time.monotonic() - meter.started, 0.01):,.0f} attempts/s"
 
 
 def _batches(source: Source) -> Iterator[Batch]:
@@ -169,11 +167,10 @@ def _summarise(plan: Plan, targets: list[Path]) -> None:
     for dataset, known in plan.questions.items():
         planned = [run for run in plan.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
-        most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
-        by_seed = f"; trials of {plural(seeded, 'model')} by the paper's seeds" if seeded else ""
+        most = max(run.trials for run in planned)
         note(
             f"import: {dataset}: {plural(len(planned), 'model')},"
-            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}{by_seed}"
+            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}"
         )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:

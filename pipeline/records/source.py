@@ -42,6 +42,7 @@ class Skipped:
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source read so far, about
         self.columns, self.used = set[str](), set[str]()  # of its records: all, and those read
+        self.misread = Counter[str]()  # damaged records by the column that has no outcome in them
 
     def add(self, kind: str, place: str = "", number: int = 1) -> None:
         """Count `number` more of one kind; no place: it is the same everywhere."""

@@ -25,6 +25,7 @@ BY_LIKELIHOOD = {
     "log_score": "log score, nats (lower is better)",
     "bits_per_byte": "bits per byte of the right answer",
 }
+OVER_QUESTIONS = "N=1: log-probs are not random, so intervals are over questions only"
 STOPPED = "stopped"  # in the manifest, as `settle` left it
 
 
@@ -80,7 +81,7 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
 def _assumed(scores: Parts) -> str:
     """Write what intervals assume, and what the trials show of it."""
     if "likelihood" in scores:
-        return "N=1: log-probs are not random, so intervals are over questions only"
+        return OVER_QUESTIONS
     if (luck := scores["uniform_prior"].get("avg", {}).get("inflation")) is None:
         return "intervals assume independent attempts, which these trials cannot show"
     return (
@@ -179,11 +180,12 @@ def sample_size(questions: int, clusters: int) -> str:
 
 
 def next_attempts(
-    found: "scoring.NextAttempts", models: Sequence[str] = (), greedy: bool = False
+    found: "scoring.NextAttempts", models: Sequence[str] = (), fixed: bool = False
 ) -> dict[str, Any]:
     """Record whether more trials or more questions are worth their attempts, with a sentence.
 
-    `models`: the two that `found` compares. Numbers that are not known are None.
+    `models`: the two that `found` compares; `fixed`: trials are not random, as of greedy decoding.
+    Numbers that are not known are None.
 
     >>> coins = [[1, 0] * 4] * 10 + [[1] * 8] * 10
     >>> print(next_attempts(scoring.next_attempts(coins))["sentence"])
@@ -194,8 +196,8 @@ similar questions); as 125 new questions, by 63% on similar questions
     why = "all trials of a question agree"
     if np.isnan(found.here):
         why = "one trial per question does not show how much trials vary"
-    if greedy:
-        why = "greedy trials repeat each other"
+    if fixed:
+        why = "another trial would repeat the first"
     sentence = (
         f"more questions, not more trials: {why}; {found.halving:,} new questions halve the"
         f" interval{of} on similar questions"

@@ -159,7 +159,6 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     assert [part["count"] for part in labels["categories"]] == [0, 20, 0]
     # (n + 1) / (N + 3) of three categories: ((0 + 1) * 0 + (4 + 1) * 1 + (0 + 1) * 2) / 7
     assert labels["uniform_prior"]["mu"] == pytest.approx(1.0)
-
     cfg = analysis.load([f"runs={runs}"])
     [one] = cohort.load(cfg)
     rubric, given = cohort_rubrics.categories(one, cfg)["labels"]
@@ -350,3 +349,9 @@ def test_a_topic_is_no_label_and_a_cluster_is_kept(tmp_path: Path) -> None:
     assert [question["cluster"] for question in run.questions] == ["p0", "p0", "p1", "p1"]
     assert [question["category"] for question in run.questions] == [[["algebra"]]] * 4
     assert run.cfg.dataset.fields.category == "category" and not [*run.path.glob("categories*")]
+
+
+def test_a_column_of_something_else_is_no_outcome(tmp_path: Path) -> None:
+    source = csv_of(tmp_path / "x.csv", "question_id,correct", *(f"{i},{i}" for i in range(8)))
+    with pytest.raises(UserError, match="column correct has no outcomes"):
+        bring(tmp_path, source, *NAMES)

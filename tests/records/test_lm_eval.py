@@ -71,23 +71,6 @@ def test_a_results_folder(tmp_path: Path, capsys: Capsys) -> None:
             bring(tmp_path / "b", tmp_path / "out", setting)
 
 
-def test_repeats(tmp_path: Path, capsys: Capsys) -> None:
-    rows = [sample(1, [boxed(2), boxed(3)], [1.0, 0.0]), sample(2, [boxed(4), boxed(5)], 1.0)]
-    rows += [sample(3, [], 1.0) | {"resps": [[["-1.5", "False"]], [["-0.5", "True"]]]}]
-    source = write_lines(tmp_path / "s.jsonl", rows)
-    runs = bring(tmp_path, source, "dataset=sums", "model=tiny")
-    assert "several answers" in capsys.readouterr().err
-    run = opened(runs / "sums" / "tiny")
-    assert outcome_words(run).tolist() == [
-        ["correct", "wrong"],
-        ["pending"] * 2,
-        ["correct", "pending"],
-    ]
-    assert len(rows_of(run, "attempts", ATTEMPTS)) == 4
-    grade(run)
-    assert outcome_words(run)[:2].tolist() == [["correct", "wrong"]] * 2
-
-
 def test_logs_of_version_0_4_13(tmp_path: Path, capsys: Capsys) -> None:
     """As it writes them with `repeats: 3` and take_first, and for multiple choice; no boxes."""
     folder, date = tmp_path / "org__tiny", "2026-11-01T10-00-00.000001"

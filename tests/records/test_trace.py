@@ -66,9 +66,6 @@ def lite(task: str, question: int, seed: int, **more: Any) -> dict[str, Any]:
         "cv3b_ctx_A": 0.75,
         "cv3b_ctx_B": 0.125,
         "cv3b_ctx_C": 0.125,
-        "llmv_problem_understanding_expected": 20.0,
-        "llmv_reasoning_validity_expected": 10.5,
-        "llmv_conclusion_support_expected": 15.25,
         "llmv_model": "m",
         "tokens": {
             "prompt_avg_logprob": -2.0,
@@ -113,17 +110,10 @@ def test_scorio_gpqa_is_multiple_choice(tmp_path: Path) -> None:
         for s in (0, 1)
     ]
     rows[0] |= {"evalscope_is_correct": 1}  # which the grader sees
-    for row in rows:
-        del row["cv3b_ctx_A"], row["cv3b_ctx_B"], row["cv3b_ctx_C"]
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
     run = opened(runs / "supergpqa" / "gpt-oss-20b-low")
     assert (run.cfg.dataset.name, run.cfg.dataset.answer) == ("supergpqa", "choice")
     assert [q["question_id"] for q in run.questions] == ["supergpqa-00", "supergpqa-50"]
-    # Without labels, the mean of the three scores of 1 to 20.
-    a = ((20 + 10.5 + 15.25) / 3 - 1) / 19
-    verdicts = rows_of(run, "verdicts", VERDICTS)
-    abc = {(v["a"], v["b"], v["c"], v["label"]) for v in verdicts}
-    assert abc == {(np.float32(a), np.float32(1 - a), 0, "A")}
     assert outcome_words(run).tolist() == [["correct", "correct"], ["wrong", "correct"]]
     grade(run)
     assert outcome_words(run).tolist() == [["wrong", "correct"]] * 2
@@ -240,10 +230,6 @@ def test_nulls_infinities_and_means(tmp_path: Path, capsys: Capsys) -> None:
     assert sorted(grades) == [0, 1, 2, 4, 5]
     assert (grades[4]["outcome"], grades[4]["answer"]) == ("no_answer", None)
     assert sorted(row["trial"] for row in rows_of(run, "verdicts", VERDICTS)) == [0, 1, 2, 3, 4]
-    signals.make(run)
-    table = {row["trial"]: row for row in signals.read(run).to_pylist()}
-    assert table[0]["prompt_bpt"] is None
-    assert table[5]["repeated_pattern"] and not table[4]["repeated_pattern"]
     run = opened(runs / "aime25" / "lists")
     [attempt] = rows_of(run, "attempts", ATTEMPTS)
     assert (attempt["logprobs"], attempt["token_ids"]) == ([-1.0, -3.0], [5, 6])

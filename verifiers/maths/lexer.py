@@ -11,9 +11,11 @@ that `MAX_CHARS` bounds, and none recurses.
 """
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from bayes_at_n.verifiers.maths.units import is_title, is_unit
 
@@ -236,11 +238,11 @@ _ONE_ARGUMENT = (
 _ARGUMENTS = {r"\frac": 2, r"\binom": 2} | dict.fromkeys(_ONE_ARGUMENT.split(), 1)
 
 
-class _Frame:
+class _Frame(NamedTuple):
     """What is open: a command that wants arguments, or a group that ends with a brace or a unit."""
 
-    def __init__(self, command: str, wanted: int) -> None:
-        self.command, self.wanted = command, wanted
+    command: str
+    wanted: int
 
 
 def _braced(given: list[str]) -> list[str]:
@@ -423,7 +425,11 @@ def clean(text: str) -> str:
         re.sub(r"(?<=[0-9]),\\!\s*(?=[0-9]{3})|\\!\s*", "", text),
     )
     tokens = list(_tokens(re.sub(r"\\(?:text)?color\s*\{[A-Za-z]+\}|(?<!\\)\\$", "", text)))
-    text = _glued(_braced(tokens))
+    tokens = ["", *filter(None, _braced(tokens))]
+    text = "".join(  # a letter behind a command stays apart from it
+        " " * bool(token[0].isalpha() and re.match(r"\\[A-Za-z]+$", last)) + token
+        for last, token in itertools.pairwise(tokens)
+    )
     for pattern, replacement in _PHRASES:
         text = pattern.sub(replacement, text)
     if RELATION.search(text):  # between relations they are words, between statements signs
@@ -433,21 +439,17 @@ def clean(text: str) -> str:
     text = _STACK.sub(_of_stack, text)
     if r"\begin" not in text:
         text = re.sub(r"(?:,?\\\\)+", ",", text)
-    text = _SCALE.sub(_scaled, _BASE.sub(lambda base: f"_{{{_NUMBERS[base[1]]}}}", text))
+    text = _BASE.sub(lambda base: f"_{{{_NUMBERS[base[1]]}}}", text)
+    text = _SCALE.sub(
+        lambda m: (
+            rf"{m[1]}\times10^{{{_POWERS[m[2]]}}}" + (rf"\text{{{m[3].strip()}}}" if m[3] else "")
+        ),
+        text,
+    )
     text = _in_currency(_unwrapped(text))
     if number := re.fullmatch(r"\\text\{([A-Za-z]+)\}", text):
         text = _NUMBERS.get(number[1].lower(), text)
     return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
-
-
-def _glued(tokens: list[str]) -> str:
-    text = list[str]()
-    for token in tokens:
-        if token[:1].isalpha() and text and re.match(r"\\[A-Za-z]+$", text[-1]):
-            text.append(" ")
-        if token:
-            text.append(token)
-    return "".join(text)
 
 
 def _of_stack(stack: re.Match[str]) -> str:
@@ -463,11 +465,6 @@ def _of_stack(stack: re.Match[str]) -> str:
             return rf"\begin{{pmatrix}}{body}\end{{pmatrix}}"
         return "".join(rows)
     return re.sub(r",?\\\\", ",", body)
-
-
-def _scaled(amount: re.Match[str]) -> str:
-    words = rf"\text{{{amount[3].strip()}}}" if amount[3] else ""
-    return rf"{amount[1]}\times10^{{{_POWERS[amount[2]]}}}{words}"
 
 
 def _in_currency(text: str) -> str:

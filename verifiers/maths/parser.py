@@ -51,6 +51,7 @@ _ARITHMETIC = frozenset([r"\phi", r"\sigma", r"\tau", r"\mu"])
 _WORD = re.compile(
     r"(?<![\\A-Za-z])(?:[A-Za-z]{4,}|[A-Z]{2}[A-Za-z]|[A-Za-z][A-Z]{2}|[A-Z][a-z][A-Z]"
     r"|(?:deg|det|dim|arg|sup|sgn)(?![A-Za-z])|(?:^|(?<=[0-9}]))[A-Za-z]{3}$)"
+    r"|(?<!/)[(\[][a-z]{3}[)\]](?!/)"  # a cycle
 )
 _NAMED = re.compile(r"_\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}|\\[A-Za-z]+")
 GREEK = (
@@ -241,7 +242,8 @@ class _Parser:
             tree = ("mod", tree, self.factor())
             if self.next in ("+", "-"):
                 raise _Refused
-        tree = ("neg", tree) if negative else tree
+        if negative:
+            tree = ("degree", ("neg", tree[1])) if tree[0] == "degree" else ("neg", tree)
         while sign := self.accept("+", "-"):
             tree = ("add" if sign == "+" else "sub", tree, self.product())
         return tree

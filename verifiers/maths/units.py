@@ -7,6 +7,7 @@ where they are. The first of these are closed classes of English and so can be l
 """
 
 import functools
+import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -131,6 +132,8 @@ _ANGLE = re.compile(r"-?[0-9.]+\^\{\\circ\}")
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\\text\{([A-Za-z]+)(?: and)?\}(?:\\land ?)?")
 _OF_ANGLES = (("^{\\circ}", "deg"), ("''", "arcsecond"), ("'", "arcminute"))
 _PART = re.compile(r"/|per\b|([A-Za-z]+)\.?(?:\^?\{?(-?[1-9])\}?)?|\(|\)")
+_PAIRS = ("nautical mile", "fluid ounce", "fl oz", "canadian dollar", "australian dollar",
+          "kilowatt hour", "watt hour")  # fmt: skip
 _BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 _STRAY = re.compile(r"\\[A-Za-z]+|[-+*/^_()\[\]{}.,:;=<>|!0-9 ]")
@@ -172,17 +175,15 @@ def _added_up(text: str) -> tuple[str, Unit] | None:
     parts = _AMOUNT.findall(text)
     if len(parts) < 2 or not re.fullmatch(rf"(?:{_AMOUNT.pattern})+", text):
         return None
-    total, least = Fraction(0), None
-    first = read_unit(parts[0][1])
+    total, first = Fraction(0), read_unit(parts[0][1])
+    largest: Fraction | float = math.inf
     for number, name in parts:
-        unit, amount = read_unit(name), Fraction(number)
-        if not unit.dimension or unit.dimension != first.dimension or unit.words:
-            return None
-        if least and not amount * unit.size < least:
+        unit = read_unit(name)
+        amount = Fraction(number) * unit.size / first.size
+        if not unit.dimension or unit.dimension != first.dimension or amount >= largest:
             return None  # 1 hour 90 minutes
-        total, least = total + amount * unit.size / first.size, unit.size
-    degree = r"^{\circ}" * degrees
-    return rf"\frac{{{total.numerator}}}{{{total.denominator}}}{degree}", first
+        total, largest = total + amount, unit.size / first.size
+    return rf"\frac{{{total.numerator}}}{{{total.denominator}}}" + r"^{\circ}" * degrees, first
 
 
 @functools.lru_cache(maxsize=1024)
@@ -209,7 +210,9 @@ def _measure(words: str) -> Unit | None:
     """Read a product of units of measure, with what qualifies it; None for anything else."""
     size, dimension, qualifiers = Fraction(1), dict[str, int](), list[str]()
     sign, power, depth, found = 1, 1, 0, 0
-    names = _joined(words)
+    for pair in _PAIRS:  # two-word units are one name
+        words = re.sub(pair, pair.replace(" ", ""), words, flags=re.IGNORECASE)
+    names = [(part[1] or part[0], int(part[2] or 1)) for part in _PART.finditer(words)]
     while names:
         name, exponent, names = names[0][0], names[0][1], names[1:]
         if name in ("/", "per"):
@@ -242,14 +245,6 @@ def _measure(words: str) -> Unit | None:
     return Unit(size, left or (("", 1),), tuple(filter(None, qualifiers)))
 
 
-def _joined(words: str) -> list[tuple[str, int]]:
-    """Return the names in a tail with their exponents; two-word units are one name."""
-    for pair in ("nautical mile", "fluid ounce", "fl oz", "canadian dollar", "australian dollar",
-                 "kilowatt hour", "watt hour"):  # fmt: skip
-        words = re.sub(pair, pair.replace(" ", ""), words, flags=re.IGNORECASE)
-    return [(part[1] or part[0], int(part[2] or 1)) for part in _PART.finditer(words)]
-
-
 def _unit(name: str) -> tuple[Fraction, dict[str, int]] | None:
     for spelling in (name, name.lower() if len(name) > 2 else "", name.lower()):
         if spelling in _KNOWN:
@@ -269,7 +264,8 @@ def _plain(words: str) -> Unit:
     counted = names[-1].endswith("s") or names[-1] in _PLURALS
     if "of" in (names[0], names[-1]) or not is_harmless(names) or not counted:
         return NONE
-    return Unit(words=tuple(_singular(name) for name in names))
+    singular = (re.sub("(?<=..)s$", "", re.sub("ies$", "y", name)) for name in names)
+    return Unit(words=tuple(singular))
 
 
 def is_harmless(words: list[str]) -> bool:
@@ -285,12 +281,6 @@ def is_title(words: list[str]) -> bool:
 def is_unit(word: str) -> bool:
     """Return whether a word is a unit and nothing else, so that it needs no font command."""
     return len(word) > 1 and word not in _OTHERWISE and _unit(word) is not None
-
-
-def _singular(word: str) -> str:
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    return word.removesuffix("s") if len(word) > 2 else word
 
 
 def ratio(a: Unit, b: Unit) -> Fraction | None:
