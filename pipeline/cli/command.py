@@ -126,7 +126,8 @@ def call(command: Command) -> int:
         command = _on_ray(command) or command
     verb, flags, words = VERBS[command.verb], command.flags, command.folders + command.settings
     if verb.composes:
-        verb.function(words, **flags)
+        with nullcontext() if command.verb == "status" else never_silent(command.verb):
+            verb.function(words, **flags)
         return 0
     if command.verb == "prefetch" and flags.pop("check"):
         from bayes_at_n.pipeline.prepare import catalogue
