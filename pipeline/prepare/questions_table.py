@@ -119,9 +119,11 @@ def build(run: Run) -> Built:
 
 
 def _warn(cfg: RunConfig, notes: list[str], server: Facts | None) -> None:
-    """Warn of repaired questions, of code that will run, and of settings that nobody confirms."""
+    """Warn of repaired questions, wrong prompts, code that will run, and unconfirmed settings."""
     for line in notes:
         warn(f"{cfg.dataset.name}: {line}")
+    if cfg.dataset.answer == "code" and r"\boxed" in cfg.prompt.template:
+        warn("prompt.template: asks for a box, but a program is graded; prompt=code asks for one")
     if cfg.model.trust_remote_code:
         warn(f"model.trust_remote_code=true: Python code that comes with {cfg.model.id} will run")
     for group in (cfg.model, cfg.dataset):

@@ -115,8 +115,9 @@ def _categories(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> ByRu
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     """Count correct and graded attempts of each model and question, for the page's map.
 
-    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), `models`, so far
-    without side files, and `problems`: their beginnings, "" without `texts`.
+    Returns `name`, `questions` (M), `correct` (of points: the sum of their scores) and `graded` (L
+    lists of M numbers), `models`, so far without side files, and `problems`: their beginnings, ""
+    without `texts`.
     """
     rows = cohort.members[0].run.questions if texts and cohort.members else []
     problems = {row["question_id"]: row["problem"] or "" for row in rows}
@@ -125,7 +126,7 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
         "name": cohort.dataset,
         "questions": cohort.question_ids,
         "problems": [problems.get(qid, "")[:LONGEST] for qid in ids],
-        "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
+        "correct": scoring.values(cohort.matrix()).filled(0).sum(axis=2).tolist(),
         "graded": (cohort.outcomes != PENDING).sum(axis=2).tolist(),
         "models": [{"name": name, "side": False, "note": None} for name in cohort.names],
     }

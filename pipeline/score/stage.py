@@ -103,7 +103,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
             )
         verb = "grade" if (graded.ruled == PENDING).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
-    curve, forecast = caps.read(run, graded.codes)  # what it refuses, before anything is shown
+    curve, forecast = caps.read(run, graded.matrix)  # what it refuses, before anything is shown
     dated = since.compared(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
