@@ -161,7 +161,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         "judge every attempt with a verifier: label probabilities, or written judgements",
         keys="verifier labels.file dataset.judge",
         reads=True,
-        examples="verify RUN_FOLDER verifier=judge-exam dataset.judge=all  # a judge that reasons",
+        examples="verify RUN_FOLDER verifier.temperature=2  # calibrated again, without the model",
     ),
     "categorize": Verb(
         "rubrics.categories:categorize",

@@ -345,6 +345,8 @@ class VerifierConfig:
             yield f"labels: {', '.join(map(repr, tokens))}: must be three different texts"
         if self.prompt == OFFICIAL and not re.fullmatch("[0-9a-f]{64}", self.official.sha256):
             yield f"official.sha256={self.official.sha256}: prompt=official needs one, of 64 digits"
+        if self.kind != "generate" and (self.panel or self.judgement.points):
+            yield "panel and judgement.points: need kind=generate"
 
     def form(self) -> dict[str, Any]:
         """Return the settings of its prompt that differ from those of the first run format."""
