@@ -157,14 +157,14 @@ def test_what_needs_verdicts_is_left_out_or_refused(tmp_path: Path, capsys: Caps
     assert set(NAMES) - set(rubric_scores(run)) == {"verifier-only", "verifier-probe"}
     said = capsys.readouterr()
     assert "verifier-only, verifier-probe: left out" in said.err
-    assert "repeated_pattern alone" in said.out
+    assert "repeated patterns only" in said.out
     repeated = [row["repeated_pattern"] for row in signals.read(run).to_pylist()]
     assert (matrix(run, "exact-match") == 0).ravel().tolist() == repeated
     with pytest.raises(UserError, match="rubric=verifier-only: "):
         categorize(again(run, "rubric.names=[verifier-only]"))
     print_rubrics(run, rubric_scores(run))
     out = capsys.readouterr().out
-    assert "Exact Match" in out and "0 to 1" in out and "repeated_pattern alone" in out
+    assert "Exact Match" in out and "0 to 1" in out and "repeated patterns only" in out
     print_rubrics(run, {})
     assert capsys.readouterr().out == ""
 

@@ -50,7 +50,8 @@ NAMED = {
         "the answer is C", "The correct answer is **C**.", "The best choice is C) 10 m/s",
         "The correct option is: C", "Answer: option C, because (C) is right.",
         "Answer: C because it moves", r"Answer: $\boxed{C}$", r"\boxed{C}", r"\boxed{\text{(C)}}",
-        r"\boxed{\text{C}}", r"\boxed{\textbf{C}}", r"\boxed{(c)}", r"\boxed{c}",
+        r"\boxed{\text{C}}", r"\boxed{\textbf{C}}", r"\boxed{{C}}",
+        r"\boxed{\boldsymbol{C}}", r"\boxed{(c)}", r"\boxed{c}",
         r"\boxed{C. 10 m/s}", r"\boxed{\text{C) } 10 m/s}", r"first \boxed{A}, then \boxed{C}",
         "I think about it.\n\nC", "It goes fast.\n(C)", "It goes fast.\n**C.**",
         "It goes fast.\n10 m/s", r"\boxed{C} and $\boxed{C}$",
@@ -95,6 +96,7 @@ NOT_NAMED = {
     "unparsable": [
         "Answer: A good question", "The answer is not C", "Answer: (C) is wrong",
         "Answer: (C), not (B)", "Answer: neither", "Answer: maybe C", r"\boxed{42}", r"\boxed{AC}",
+        r"\boxed{{42}}", r"\boxed{\boldsymbol{AC}}",
         r"\boxed{A + C}", r"\boxed{A) 8}", r"\boxed{C}" * 3 + r"\boxed{" + "C" * 10**5 + "}",
         "Answer: B\nOption C is correct.",
     ],

@@ -195,7 +195,9 @@ def test_scores_are_means_over_questions_with_their_intervals(letters: Run, caps
         expected["bits_per_byte"].append(-own["logprob"] / np.log(2) / own["bytes"])
     for name, values in expected.items():
         of = scores["likelihood"][name]
-        assert (of["value"], of["low"], of["high"]) == pytest.approx(interval(values), rel=1e-5)
+        most = {"probability": 1.0, "brier": 2.0}.get(name, np.inf)
+        clipped = np.clip(interval(values), 0.0, most)
+        assert (of["value"], of["low"], of["high"]) == pytest.approx(clipped, rel=1e-5)
     right_ones = [row["outcome"] == "correct" for _, row in sorted(grades(letters).items())]
     accuracy = scores["likelihood"]["accuracy"]
     assert accuracy["value"] == scores["headline"]["value"] == np.mean(right_ones)
@@ -253,7 +255,7 @@ def test_questions_that_cannot_be_scored_are_named(model: Path, tmp_path: Path) 
         prepare(Run(compose.load([*words(tmp_path, model), *more, f"run_dir={tmp_path / 'run'}"])))
 
     alone = write_questions(tmp_path / "one.jsonl", [{"q": "1?", "of": ["1"], "a": 0}])
-    with pytest.raises(UserError, match=r"line 1: 1 options; there must be 2 to 26"):
+    with pytest.raises(UserError, match=r"line 1: 1 option; there must be 2 to 26"):
         prepared("prompt=letter", f"dataset.path={alone}")
     long = write_questions(tmp_path / "long.jsonl", [{"q": "1?", "of": ["1", "1" * 600], "a": 0}])
     with pytest.raises(UserError, match=r"made-01: .*512 tokens"):

@@ -153,7 +153,7 @@ def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys
         assert ("4 questions in 3 clusters, 16 attempts" in said) == cluster
         assert found["next_attempts"]["sentence"] in said
     # One trial, as of a greedy run: only more questions help.
-    for setting, why in ("temperature=.6", "one trial per question"), ("temperature=0", "greedy"):
+    for setting, why in ("temperature=.6", "one trial per question"), ("temperature=0", "repeat"):
         greedy = scored(make_run(tmp_path / why[:3], {"q1": "1", "q2": "0"}, f"sampling.{setting}"))
         more = greedy["next_attempts"]
         assert why in more["sentence"] and "6 new questions halve" in more["sentence"]

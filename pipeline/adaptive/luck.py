@@ -63,12 +63,12 @@ def sentence(basis: Basis, goal: "Goal") -> str:
     luck, k = basis.luck, int(np.argmax(basis.luck.models.value))
     most = scoring.Inflation(*(float(of[k]) for of in luck.models))
     text = (
-        f"trials of {goal.names[k]} vary {most.value:.2f} times as much as with independent"
-        f" attempts ({percent(goal.cfg.confidence)} interval {most.low:.2f} to {most.high:.2f})"
+        f"design effect (1: attempts are independent): {most.value:.2f} for {goal.names[k]}"
+        f" ({percent(goal.cfg.confidence)} interval {most.low:.2f} to {most.high:.2f})"
     )
     if luck.pair and luck.of_pair:
         a, b = (goal.names[k] for k in luck.pair)
-        text += f", those of {a} - {b} {luck.of_pair.value:.2f} times"
+        text += f", {luck.of_pair.value:.2f} for {a} - {b}"
     if np.isinf(most.high):
         text = "one trial per question does not show whether attempts of a trial are correlated"
     if (why := basis.dependent) is None:

@@ -56,7 +56,7 @@ def leaderboard(seen: Course) -> Table:
     alike = "; models of one group (#) are not separated" * (goal.until.kind == "order")
     notes = [
         f"valid at any number of looks{alike}",
-        f"saved: of {plural(goal.trials, 'trial')} per question",
+        f"saved: share of {plural(goal.trials, 'trial')} per question that was not needed",
     ]
     return of_columns(question(goal), columns, notes)
 

@@ -1,7 +1,6 @@
 """settle: plan, sample until it is decided, and say and write the result."""
 
 import itertools
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,8 @@ def run(settings: Sequence[str]) -> None:
         bank.settle(plan.make(requested), requested.cfg)
     else:
         planned, _ = _decided(requested)
-        rest = [a for a in planned.arguments if a not in config.of_key("until", planned.arguments)]
-        again = shlex.join([*rest, f"until={planned.goal.cfg.until}"])
-        note(f"for the stages after grade: {PROGRAM} run {again}")
+        until = f"until={planned.goal.cfg.until}"
+        note(f"for the stages after grade: {PROGRAM} run with the same settings and {until}")
 
 
 def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
@@ -65,7 +63,7 @@ def _decided(requested: Request[SettleConfig]) -> tuple[Plan, Course]:
     written, last = tables.write(planned.folder, seen, known), seen.states[-1]
     if ended(last, planned.goal) and not last.known.settled:
         most = planned.goal.trials
-        warn(f"all {most} trials are used; continue with sampling.trials=N and out=FOLDER")
+        warn(f"all {most} trials are used; to continue: sampling.trials=N and a new out=FOLDER")
     _tell(seen, tables.record(seen, known))
     note(f"saved {written[-1]}, leaderboard and looks.jsonl")
     return planned, seen

@@ -228,7 +228,7 @@ class Meter:
             "{task.fields[detail]}",
             console=console,
             auto_refresh=False,  # a refresh thread would compete with a CPU engine
-            disable=mode("quiet") or not console.is_terminal,
+            disable=mode("quiet") or not console.is_terminal or not total,
             transient=not self.keep,
         )
         self.task = self.bar.add_task(label, total=total, completed=done, detail="")

@@ -126,7 +126,8 @@ def call(command: Command) -> int:
         command = _on_ray(command) or command
     verb, flags, words = VERBS[command.verb], command.flags, command.folders + command.settings
     if verb.composes:
-        verb.function(words, **flags)
+        with nullcontext() if command.verb == "status" else never_silent(command.verb):
+            verb.function(words, **flags)
         return 0
     if command.verb == "prefetch" and flags.pop("check"):
         from bayes_at_n.pipeline.prepare import catalogue
@@ -135,7 +136,8 @@ def call(command: Command) -> int:
     if _is_race(command):
         from bayes_at_n.pipeline.adaptive.verb import run_until
 
-        return run_until(words, **flags)
+        with never_silent(command.verb):
+            return run_until(words, **flags)
     [kind] = verb.kinds
     groups = [[folder] for folder in command.folders] if kind is RunConfig else [command.folders]
     combinations = compose.expand(command.settings, kind)
@@ -188,7 +190,8 @@ def _call_each(command: Command, calls: list[list[str]]) -> int:
     """Run the command for each combination of settings in one process, after checking all."""
     verb = VERBS[command.verb]
     if verb.settings == RUN:
-        configs = [configured(settings, command.verb) for settings in calls]
+        with never_silent(command.verb):
+            configs = [configured(settings, command.verb) for settings in calls]
         run_dirs = [cfg.run_dir for cfg in configs]
         if repeated := [run_dir for run_dir in run_dirs if run_dirs.count(run_dir) > 1]:
             advice = "give each its own tag=, or write numbers without commas"
@@ -197,9 +200,10 @@ def _call_each(command: Command, calls: list[list[str]]) -> int:
         if command.verb in ("run", "generate") and not command.flags["dry_run"]:
             from bayes_at_n.pipeline.cli import runs
 
-            for cfg in configs if command.verb == "run" else ():
-                runs.check_files(cfg)
-            runs.sample(configs, command.verb)
+            with never_silent(command.verb):
+                for cfg in configs if command.verb == "run" else ():
+                    runs.check_files(cfg)
+                runs.sample(configs, command.verb)
             if configs[0].race:
                 return 0
     flags = [

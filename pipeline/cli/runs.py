@@ -39,7 +39,8 @@ def run_stages(run: Run) -> None:
         note(f"{error}; doing so now")
         done = _stages(run)
     if done and "score" in run.cfg.stages and not mode("several"):
-        note(f"{len(runfolder.pending(run)) or 'nothing'} pending (sampling.trials=N adds trials)")
+        more = "" if run.cfg.sampling.likelihood else " (sampling.trials=N adds trials)"
+        note(f"{len(runfolder.pending(run)) or 'nothing'} pending{more}")
         note(f"all scores: {PROGRAM} score {run.path} (add `rubrics` for scores by rubric)")
 
 
@@ -175,7 +176,9 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     if every is not None and (not watch or not 0.5 <= every <= 86400):
         raise UserError("--every: needs --watch and 0.5 to 86400 seconds")
     folders, settings = compose.folders_of(words)
-    if not words and Path("runs").is_dir():
+    if not words:
+        if not Path("runs").is_dir():
+            raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
         folders = [str(path) for path in find.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import watch as races

@@ -158,10 +158,10 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     ),
     "verify": Verb(
         "verify.stage:verify",
-        "judge every attempt with a verifier: calibrated label probabilities",
+        "judge every attempt with a verifier: label probabilities, or written judgements",
         keys="verifier labels.file dataset.judge",
         reads=True,
-        examples="verify RUN_FOLDER verifier=compassverifier-7b",
+        examples="verify RUN_FOLDER verifier.temperature=2  # calibrated again, without the model",
     ),
     "categorize": Verb(
         "rubrics.categories:categorize",
@@ -181,13 +181,13 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
     "label": Verb(
         "report.label:label",
         "make a page on which a person labels a sample of attempts, blind to model and judge",
-        keys="labels",
+        keys="labels.sample",
         composes=True,
         reads=True,
         flags={"--open": "open it in the browser"},
         examples="""\
 label RUN_FOLDER  # 60 random attempts; then score RUN labels=NAME.jsonl
-label RUN_FOLDER labels.sample=40  # 40 more, rather where errors are likely""",
+label RUN_FOLDER labels.sample=40  # 40 more, mostly where errors are likely""",
     ),
     "prefetch": Verb(
         "prepare.stage:prefetch",

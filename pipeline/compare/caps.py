@@ -24,10 +24,10 @@ def tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     Nothing without runs. Models with attempts that lack token counts are left out and named.
     """
     known, lacking, left_out = dict[str, Lengths](), list[str](), list[str]()
-    for member, codes in zip(cohort.members, cohort.outcomes, strict=False):
-        lengths = member.lengths(codes.shape[1])
+    for member, matrix in zip(cohort.members, cohort.matrix(), strict=False):
+        lengths = member.lengths(matrix.shape[1])
         try:
-            of_run.check(member.run, codes, lengths)
+            of_run.check(member.run, matrix, lengths)
             known[member.name] = lengths
         except UserError:
             lacking.append(member.name)
@@ -61,7 +61,7 @@ def _rows(
     """Make the rows of all limits, best first."""
     s = cfg.scoring
     of_models = [
-        of_run.points(cohort.outcomes[cohort.names.index(name)], lengths, caps, s)
+        of_run.points(cohort.matrix()[cohort.names.index(name)], lengths, caps, s)
         for name, lengths in known.items()
     ]
     rows: list[dict[str, Any]] = []

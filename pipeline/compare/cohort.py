@@ -291,8 +291,8 @@ def of_runs(
                 remedy = "models on samples of a bank are compared by `settle bank=true until=best`"
             leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
             continue
-        if of_run.weights != (first := next(iter(graded.values()))).weights:
-            leave_out(name, f"its outcomes are scored by {of_run.weights}, not {first.weights}")
+        if of_run.weights != graded[first := next(iter(graded))].weights:
+            leave_out(name, f"its judgement.points or their weights differ from those of {first}")
             continue
         ids = [of_run.question_ids[row] for row in rows]
         members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run)))

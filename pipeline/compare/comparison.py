@@ -142,7 +142,7 @@ def figures_of(
     metric, _ = named({row["model"]: row["prior"] for row in board.rows})
     best = f", the best {_DRAWN} of {len(cohort.names)} models" * (len(cohort.names) > _DRAWN)
     title = f"{metric} on {cohort.dataset}, {size}{best}"
-    axis = f"{metric} (share of trials correct), {percent(cfg.scoring.confidence)} interval"
+    axis = f"{metric}, {percent(cfg.scoring.confidence)} interval"
     drawn = {"forest": plots.forest(names, value, low, high, ranks, title, axis)}
     if "caps" in tables:
         drawn["caps"] = curves.by_cap(tables["caps"].rows, f"token limits on {cohort.dataset}")

@@ -10,7 +10,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
 from bayes_at_n.pipeline.compare.claims import SETTLED, claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.leaderboard import scores
+from bayes_at_n.pipeline.compare.leaderboard import by_likelihood, scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import chance
 from bayes_at_n.pipeline.score import shown
@@ -71,8 +71,9 @@ and is the best with probability 0.97 (0.97 on similar questions)']
         best = f"the best with probability {chance_in_words(self.probability)}"
         best += f" ({others})" * bool(others)
         if several:
-            apart = f"{joined(self.candidates, _NAMED)} cannot be told apart from the best"
-            parts = [f"{apart} of {all_of} on {of} ({percent(self.confidence)})"]
+            apart = f"{joined(self.candidates, _NAMED)} cannot be told apart"
+            apart += f" from the best of {all_of}" * (all_of > 2)
+            parts = [f"{apart} on {of} ({percent(self.confidence)})"]
             lead = "leads and is" if self.trials is not None else "is"  # never: equal averages
             parts.append(f"{first} {lead} {best}")
         elif self.settled:
@@ -191,7 +192,8 @@ def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
     matrix = cohort.matrix()[order]
     other = matrix[1] if len(matrix) > 1 else None
     found = scoring.next_attempts(matrix[0], other, clusters=cohort.clusters)
-    return shown.next_attempts(found, [cohort.names[i] for i in order])
+    names = [cohort.names[i] for i in order]
+    return shown.next_attempts(found, names, by_likelihood(cohort))
 
 
 def chance_in_words(probability: float) -> str:

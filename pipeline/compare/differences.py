@@ -103,7 +103,9 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
 
 def _grading(run: Run) -> dict[str, Any]:
     """Return what decides a grade: as its maker recorded it, but for the way to the answer."""
-    made = graded.made_by(run) | {"judge": graded.judge_settings(run)}
+    v, judge = run.cfg.verifier, graded.judge_settings(run)
+    by = judge and f"{judge['judge']} by {v.name} ({runfolder.short_hash(str(judge))[:6]})"
+    made = graded.made_by(run) | {"judge": by}
     return {f"grading.{key}": value for key, value in made.items() if key != "reasoning_end"}
 
 

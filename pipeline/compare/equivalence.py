@@ -104,7 +104,7 @@ def sentence(both: Pair, e: Equivalence, cfg: EquivalenceConfig, unit: str) -> s
         outer = f"97.5% interval {outer_lo} to {outer_hi}"
         text = f"different: {estimate}, {outer}, excluding 0 (margin {points})"
     else:
-        needed = f"{e.trials:.0f} {unit} of each run would decide it"
+        needed = f"{e.trials:,.0f} {unit} of each run would decide it"
         text = f"undecided within {points}: {estimate}, {inner}; {needed}"
     had = f"{n} trial{'s' * (n > 1)} of {m} questions"
     if e.smallest >= 1:

@@ -21,7 +21,12 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
 from bayes_at_n.pipeline.score import likelihood, votes
 from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.shown import correlation_warning, sample_size, stopped_lines
+from bayes_at_n.pipeline.score.shown import (
+    OVER_QUESTIONS,
+    correlation_warning,
+    sample_size,
+    stopped_lines,
+)
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -58,7 +63,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             why = "a model has no graded trial of some question; leave it out or finish its run"
             raise UserError(f"{cohort.dataset}: {why}")
         headline, priors = scoring.score_and_prior(matrix, None, level, prior)
-        if {member.run.cfg.sampling.likelihood for member in cohort.members} == {"options"}:
+        if by_likelihood(cohort):
             headline = likelihood.accuracy(matrix[..., 0], level, cohort.clusters)
             priors = np.full(len(matrix), "options")
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
@@ -67,6 +72,11 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
         luck = scoring.inflation(matrix, confidence=level)
         cohort.scored[key] = ModelScores(headline, priors, avg, luck, order)
     return cohort.scored[key]  # type: ignore[no-any-return]
+
+
+def by_likelihood(cohort: Cohort) -> bool:
+    """Return whether all outcomes are choices by likelihood, which another trial would repeat."""
+    return {member.run.cfg.sampling.likelihood for member in cohort.members} == {"options"}
 
 
 def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
@@ -95,7 +105,8 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     heads = dict(zip(HEADLINE, (name, "σ", "low", "high"), strict=True))
     same = name == "avg@N"
     over = np.full(len(matrix), np.nan)
-    if len({*cohort.clusters}) > 1:  # never surer of other questions than of these
+    if len({*cohort.clusters}) > 1 and not by_likelihood(cohort):
+        # Never surer of other questions than of these.
         over = scoring.question_stderr(matrix, clusters=cohort.clusters)
         over = np.maximum(over, scored.avg.sigma)
     columns: Columns = {
@@ -259,9 +270,11 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
             f" {percent(s.confidence)} for all models at once; P(best): on these questions, with a"
             " prior estimated from all models"
         )
-    if cohort.outcomes.shape[1] > 1:
+    if by_likelihood(cohort):
+        notes.append(OVER_QUESTIONS)
+    elif cohort.outcomes.shape[1] > 1:
         notes.append(
-            "s.e. over questions (s.e. q): standard error of avg if the questions are a sample of a"
+            "s.e. over questions: standard error of avg if the questions are a sample of a"
             " larger pool"
         )
     most = (cohort.outcomes != PENDING).any(axis=1).sum(axis=1)

@@ -50,7 +50,7 @@ def one_of(*names: str, more: Callable[[], Iterable[str]] = tuple) -> After:
         if value in names or value in (others := [*more()]):
             return value
         hint = did_you_mean(value, [*names, *others], all_are="choose from")
-        raise ValueError(f"no such choice ({hint})")
+        raise ValueError(f"{'no such choice' if value else 'missing'} ({hint})")
 
     return After(check)
 

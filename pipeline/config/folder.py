@@ -17,6 +17,12 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 _MOST, _DEEPEST = 1 << 17, 16  # bytes (usually 4,000) and nesting of a folder's settings
 
 
+_RETIRED = {  # settings that older folders have and nothing reads
+    "engine": ("batch_invariant", "allow_missing"),
+    "scoring": ("headline", "plots"),
+}
+
+
 def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunConfig:
     """Read the settings of a run folder and change single keys of them.
 
@@ -34,11 +40,10 @@ def load_folder(folder: Path, settings: Sequence[str], verb: str = "") -> RunCon
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     values |= {"run_dir": str(folder), "trust": "false"}
-    if isinstance(scoring := values.get("scoring"), dict):
-        scoring.pop("headline", None)  # in folders from before `scoring.prior`
-    if isinstance(engine := values.get("engine"), dict):
-        for name in ("batch_invariant", "allow_missing"):  # in folders from before 2026-11-28
-            engine.pop(name, None)
+    for group, names in _RETIRED.items():
+        if isinstance(of := values.get(group), dict):
+            for name in names:
+                of.pop(name, None)
     typed = _change(values, settings) if settings else []
     try:
         cfg = validated(RunConfig, values)

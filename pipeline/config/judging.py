@@ -1,4 +1,4 @@
-"""Settings of a judge that writes: how it samples, and how its text ends."""
+"""Settings of judges that write: their sampling, and how their judgements are read."""
 
 import re
 from collections.abc import Iterator
@@ -34,19 +34,18 @@ class JudgeSampling(SamplingConfig):
 
 @dataclass
 class JudgementConfig:
-    """How the text of a judge with `kind=generate` ends, and what that means."""
+    """How the judgement of a judge with `kind=generate` is read."""
 
-    # the last match of this outside of quotations is the judgement; ^ begins a line
+    # regular expression with one group, the label; its last match outside of quotations counts
     pattern: Pattern = judgement.LINE
-    # instead, the label is the value of this key of a JSON object, which the engine enforces
+    # read the label from this key of a JSON object instead, which the engine enforces
     key: Named | None = None
-    # correct, wrong, no_answer, or points by label; default: correct, incorrect, not_attempted
+    # label: correct, wrong, no_answer or points; default: correct, incorrect, not_attempted
     labels: dict[str, Any] = field(default_factory=dict)
-    # most points of an attempt; labels are then 0 to this by default
+    # most points of an attempt; the labels are then 0 to this by default
     points: Annotated[int, Field(ge=1, le=100)] | None = None
-    weights: list[float] = field(
-        default_factory=list
-    )  # score of each point value; default: n / most
+    # score of 0, 1, ... points; default: their share of the most
+    weights: list[float] = field(default_factory=list)
 
     def problems(self) -> Iterator[str]:
         known = [*judgement.OUTCOMES] if self.points is None else [*range(self.points + 1)]

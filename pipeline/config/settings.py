@@ -309,7 +309,7 @@ class VerifierConfig:
     revision: str | None = None  # commit, branch or tag on the hub
     prompt: Named = "compass"  # official, a name in prompts/verifier, or a path
     official: OfficialPrompt = field(default_factory=OfficialPrompt)
-    # chat: one token after the chat template; plain: after the text alone; generate: a judgement
+    # chat: one token after the chat template; plain: one after the text; generate: a judgement
     kind: JudgeKind = "chat"
     prefix: str = ""  # start of the response, which the label follows
     labels: LabelTokens = field(default_factory=LabelTokens)
@@ -333,10 +333,10 @@ class VerifierConfig:
     least_mass: Annotated[float, Field(ge=0, lt=1)] = 0.5
     batch_size: Positive = 256  # prompts at once
     engine: VerifierEngineConfig = field(default_factory=VerifierEngineConfig)
-    # of kind=generate: what its text ends with, its votes, and limits of sampling them
+    # of kind=generate: how its judgements are read and sampled
     judgement: JudgementConfig = field(default_factory=JudgementConfig)
     sampling: JudgeSampling = field(default_factory=JudgeSampling)
-    panel: list[str] = field(default_factory=list)  # names of earlier judges whose votes count, too
+    panel: list[str] = field(default_factory=list)  # names of earlier judges whose votes count too
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
     def problems(self) -> Iterator[str]:
@@ -345,6 +345,8 @@ class VerifierConfig:
             yield f"labels: {', '.join(map(repr, tokens))}: must be three different texts"
         if self.prompt == OFFICIAL and not re.fullmatch("[0-9a-f]{64}", self.official.sha256):
             yield f"official.sha256={self.official.sha256}: prompt=official needs one, of 64 digits"
+        if self.kind != "generate" and (self.panel or self.judgement.points):
+            yield "panel and judgement.points: need kind=generate"
 
     def form(self) -> dict[str, Any]:
         """Return the settings of its prompt that differ from those of the first run format."""
@@ -358,10 +360,10 @@ class VerifierConfig:
 
 @dataclass
 class LabelsConfig:
-    """Labels of people, which `label` makes a page for and `score` corrects by."""
+    """Human labels: `label` makes a page for them, `score` corrects scores by them."""
 
     file: Named | None = None  # labels to add: JSON Lines with question_id, trial, correct
-    sample: Positive | None = None  # number of attempts to draw, more than were drawn before
+    sample: Positive | None = None  # attempts to draw, beside those drawn before
 
 
 @dataclass

@@ -244,16 +244,18 @@ def to_rich(table: Table, width: int = 80) -> Group:
         if sum(needs[c] + 2 for c in columns) > width + 2:
             columns.remove(column)
     names = [c for i, c in enumerate(columns) if all(d.align == "left" for d in columns[: i + 1])]
-    if (over := sum(needs[c] + 2 for c in columns) - width - 2) > 0:
+    if names and (over := sum(needs[c] + 2 for c in columns) - width - 2) > 0:
+        rooms = {c: needs[c] for c in names}
+        for _ in range(over):
+            rooms[max(names, key=rooms.__getitem__)] -= 1
+        if max(rooms.values()) < _LEAST:
+            rooms = dict.fromkeys(names, width * (3 + len(names)) // (12 * len(names)))
         for column in names:
-            room = needs[column] - over
-            if len(names) > 1 or room < _LEAST:
-                room = width * (3 + len(names)) // (12 * len(names))
-            needs[column] = min(needs[column], max(12, room))
+            needs[column] = min(needs[column], max(12, rooms[column]))
             cells[column] = [_broken(cell, needs[column]) for cell in cells[column]]
     best = {c: best_rows(table, c) for c in columns}
     parts: list[RichTable | Text] = [Text(clean_line(table.title))]
-    for block in _blocks([needs[c] for c in columns], len(names), width):
+    for block in _blocks([needs[c] for c in columns], max(len(names), 1), width):
         grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         shown = [columns[i] for i in block]
         for column in shown:

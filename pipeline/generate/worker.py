@@ -236,7 +236,9 @@ class _Worker:
         counts = Counter[str]()
         for job in self.jobs:
             counts.update({name: job.session.record[name] for name in COUNTS})
-        return in_words(counts, time.monotonic() - self.began) or "no attempt finished yet"
+        settings = [job.run.cfg for job in self.jobs]
+        boxes = any(s.dataset.answer != "code" and not s.sampling.likelihood for s in settings)
+        return in_words(counts, time.monotonic() - self.began, boxes) or "no attempt finished yet"
 
     def _excused(self, error: Exception) -> bool:
         """Return whether the worker is stopping: Ctrl-C may end the engine's processes first."""

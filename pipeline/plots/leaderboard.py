@@ -97,7 +97,7 @@ def score_by_cost(
     for i in known:
         look = looks[i] | {"linestyle": ""}
         axes.errorbar(x[i], y[i], np.abs([[y[i] - ends[0][i]], [ends[1][i] - y[i]]]), **look)
-    axes.set(xlabel=what, ylabel="score (share of trials correct)")
+    axes.set(xlabel=what, ylabel="score")
     axes.set_xlim(0, 1.08 * float(np.nanmax(x, initial=0)) or 1)
     axes.xaxis.set_major_formatter(lambda v, _: f"{v:,.12g}")
     axes.grid(axis="both")

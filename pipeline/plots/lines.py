@@ -104,7 +104,7 @@ def log_ticks(axes: Axes, at: Numbers, words: Sequence[str]) -> None:
     shares = np.log(at) / max(float(np.ptp(np.log(at))), 1e-9)
     ticks = [0]
     for i in range(1, len(at)):
-        if shares[i] - shares[ticks[-1]] >= 0.035:
+        if shares[i] - shares[ticks[-1]] >= 0.09:
             ticks.append(i)
     axes.set_xticks([float(at[i]) for i in ticks], [words[i] for i in ticks])
     axes.xaxis.set_minor_locator(NullLocator())

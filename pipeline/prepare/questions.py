@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.config.where import parse as parse_filter
@@ -84,17 +85,17 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
     requested = cfg.fields
     cfg, source, rows = open_rows(cfg)
     renamed = [
-        f"{field} {name!r}"
+        f"{field} from {name!r}"
         for field in ("id", "problem", "answer")
         if (name := getattr(cfg.fields, field)) not in (None, getattr(requested, field))
     ]
-    notes = [f"read from these fields: {', '.join(renamed)}"] if renamed else []
+    notes = [f"columns read: {', '.join(renamed)}"] if renamed else []
     questions, copies = list[Question](), list[str]()
     positions: dict[tuple[str, str], str] = {}  # by id and by hash
     for number, position, row in chosen(cfg, source, rows):
         question, repairs = parse(cfg, row, number, f"{source}, {position}")
         if first := positions.get(("hash", question.hash)):
-            copies.append(f"{position} is {first}")
+            copies.append(f"{position} repeats {first}")
             continue
         if first := positions.get(("id", question.id)):
             raise UserError(
@@ -108,7 +109,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
             break
     if copies:
         listed = f"{', '.join(copies[:3])}{', ...' * (len(copies) > 3)}"
-        notes.append(f"{len(copies)} rows left out, the same questions as earlier ones: {listed}")
+        notes.append(f"{plural(len(copies), 'row')} left out as repeated questions: {listed}")
     if not questions:
         raise UserError(f"{source}: has no questions")
     if cfg.fields.form is not None and not any(question.form for question in questions):
@@ -370,9 +371,11 @@ def _choices(
     pairs = zip(listed, names, strict=True)
     choices = tuple(_text(choice, "choices", name, position, notes) for choice, name in pairs)
     if not 2 <= len(choices) <= len(LETTERS):
-        raise UserError(f"{position}: {len(choices)} options; there must be 2 to {len(LETTERS)}")
+        raise UserError(
+            f"{position}: {plural(len(choices), 'option')}; there must be 2 to {len(LETTERS)}"
+        )
     if duplicates := len(choices) - len(set(choices)):
-        notes.append(f"choices: {duplicates} options have the text of another one")
+        notes.append(f"choices: {plural(duplicates, 'repeated option')}")
     return choices
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base.console import warn
+from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
 from bayes_at_n.pipeline.prepare import endpoint, likelihood, models, questions, shots
@@ -110,8 +110,8 @@ def build(run: Run) -> Built:
     if clamped and not cfg.sampling.likelihood:
         warn(
             f"sampling.max_tokens={cfg.sampling.max_tokens} exceeds {cfg.model.name}'s context of"
-            f" {context}: reduced for {clamped} questions, down to {min(most)};"
-            f" sampling.max_tokens={min(most)} samples all of them alike"
+            f" {context}: reduced for {plural(clamped, 'question')}, down to"
+            f" {min(most)}; sampling.max_tokens={min(most)} gives all questions the same limit"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
     identity = identity_of(cfg, table, examples[0], endpoint.weights(cfg, server))
@@ -119,9 +119,11 @@ def build(run: Run) -> Built:
 
 
 def _warn(cfg: RunConfig, notes: list[str], server: Facts | None) -> None:
-    """Warn of repaired questions, of code that will run, and of settings that nobody confirms."""
+    """Warn of repaired questions, wrong prompts, code that will run, and unconfirmed settings."""
     for line in notes:
         warn(f"{cfg.dataset.name}: {line}")
+    if cfg.dataset.answer == "code" and r"\boxed" in cfg.prompt.template:
+        warn("prompt.template: asks for a box, but a program is graded; prompt=code asks for one")
     if cfg.model.trust_remote_code:
         warn(f"model.trust_remote_code=true: Python code that comes with {cfg.model.id} will run")
     for group in (cfg.model, cfg.dataset):

@@ -22,7 +22,6 @@ from bayes_at_n.verifiers.maths.boxed import extract
 _ROWS, _BYTES = 1000, 16 << 20  # of a batch of mappings, at most and about
 _NO_BOX = pa.array(["NotFound", "None"])  # an extracted answer that means that there is no box
 _SUM = 0.02  # tolerance of the sum of three probabilities, which is 1
-_SCORES = ("understanding", "reasoning", "conclusion")
 
 
 class Batch(NamedTuple):
@@ -105,15 +104,15 @@ def _checked(
         for i, why in unusable.items():
             if key in spec.NEEDED and names(i)[key] not in spec.PARTIAL:
                 damaged.setdefault(i, f"{key}: {why}")
-                skipped.misread[key, names(i)[key]] += 1
+                skipped.misread[names(i)[key]] += key == "outcome"
             else:
                 skipped.add(f"values of {names(i)[key]} left out", f"{batch.place(i)} ({why})")
     outcomes = pa.array([names(i).get("outcome") for i in range(sound.size)], pa.string())
     for key, other in (  # defaults of records without a value
         ("task", [*cfg.dataset, None][0]),
         ("model", [*cfg.model, None][0]),
-        ("question", batch.columns.get("number")),
-        ("question", _where(~batch.has("problem"), batch.columns.get("id"))),
+        ("question", batch.column("number")),
+        ("question", pc.if_else(pa.array(~batch.has("problem")), batch.column("id"), None)),
         ("reason", outcomes),
     ):
         other = other if isinstance(other, pa.Array) else pa.scalar(other, pa.string())
@@ -141,10 +140,6 @@ def answer_is_gold(batch: Batch) -> bool:
         boxes[*key] |= {extract(text, truncated=False).answer} if text else set()
     constant = all(len(one) == 1 for one in answers.values())
     return constant and any(len(one - {None}) > 1 for one in boxes.values())
-
-
-def _where(chosen: Any, values: Any) -> Any:
-    return values and pc.if_else(pa.array(chosen), values, None)
 
 
 def _read(key: str, values: Any, cfg: ImportConfig) -> tuple[Any, dict[int, str]]:
@@ -225,24 +220,15 @@ def derive(columns: dict[str, Any], place: Callable[[int], str], skipped: Skippe
     columns["answer"] = pc.if_else(none, pa.scalar(None, pa.string()), column("answer"))
     silent = pc.and_kleene(no_box, pc.equal(column("outcome"), "wrong")).fill_null(False)
     columns["outcome"] = pc.if_else(silent, "no_answer", column("outcome"))
-    if not any(column(name).null_count < number for name in "abc"):
-        score = (np.mean([numbers(name) for name in _SCORES], axis=0) - 1) / 19
-        columns |= {"a": pa.array(score), "b": pa.array(1 - score), "c": pa.array(0 * score)}
     abc = np.stack([numbers(name) for name in "abc"], axis=1)
     good = (abc >= 0).all(axis=1) & (np.abs(abc.sum(axis=1) - 1) <= _SUM)
     largest = np.nan_to_num(abc, nan=-1).argmax(axis=1)
     columns["label"] = pa.array(np.array(list("ABC"))[largest], mask=~good)
     for i in np.flatnonzero(~good & ~np.isnan(abc).all(axis=1)).tolist():
         skipped.add("verdicts left out, not three probabilities", place(i))
-    for what, unscored in (("prompt", 1), ("completion", 0)):  # the first token has no log-prob
-        mean, total, perplexity, tokens = (
-            numbers(f"{what}_{end}") for end in ("avg", "sum", "ppl", "tokens")
-        )
+    for what in ("prompt", "completion"):
+        mean = numbers(f"{what}_avg")
         for i in np.flatnonzero(np.isinf(mean)).tolist():
             skipped.add("means of log-probs that are infinite", place(i))
-        with np.errstate(all="ignore"):
-            tokens = np.where(tokens > unscored, tokens - unscored, np.nan)
-            for way in (total / tokens, -np.log(np.where(perplexity > 0, perplexity, np.nan))):
-                mean = np.where(np.isfinite(mean), mean, way)
-            good = np.isfinite(mean) & (mean <= 1e-6)
+        good = np.isfinite(mean) & (mean <= 1e-6)
         columns[f"{what}_mean_logprob"] = pa.array(mean, mask=~good)

@@ -177,17 +177,9 @@ _FIRST = {
 }  # fmt: skip
 _NUMBERS = {
     "prompt_avg": "prompt_avg_logprob",
-    "prompt_sum": "prompt_sum_logprob",
-    "prompt_ppl": "prompt_ppl",
     "completion_avg": "completion_avg_logprob",
-    "completion_sum": "completion_sum_logprob",
-    "completion_ppl": "completion_ppl",
     **{name: f"cv3b_ctx_{name.upper()} verdict_{name}" for name in "abc"},
     **{f"direct_{name}": f"cv3b_abc_{name.upper()}" for name in "abc"},
-    # Scores of a verifier that saw no gold answer, 1 to 20.
-    "understanding": "llmv_problem_understanding_expected",
-    "reasoning": "llmv_reasoning_validity_expected",
-    "conclusion": "llmv_conclusion_support_expected",
 }
 COLUMNS = _FIRST | {
     "text": Column("text completion response generation generated_text model_response code",

@@ -9,8 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base.errors import one_line
-from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.about import (
     LIBRARY,
     VERSION,
@@ -22,9 +20,7 @@ from bayes_at_n.pipeline.records.about import (
 )
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable
 from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.store.outcomes import OUTCOMES
 
 _RESERVED = ("data", "con", "prn", "aux", "nul")  # as names of folders, there or on Windows
 _IDS = {"avg": "accuracy", "bayes": "bayes_at_n", "bayes-uniform": "bayes_at_n_uniform"}
@@ -33,44 +29,6 @@ _UNIT = {"metric_unit": "proportion", "score_type": "continuous", "lower_is_bett
 _UNIT |= {"min_score": 0.0, "max_score": 1.0}
 _US = {"source_name": LIBRARY, "source_type": "evaluation_run"}
 _US |= {"source_organization_name": "unknown", "evaluator_relationship": "other"}
-
-
-def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file with this head has lines of attempts."""
-    return b'"evaluation_id"' in head and b'"interaction_type"' in head
-
-
-def read(source: Source) -> Records:
-    """Yield the attempts of all files; of several results of an evaluation, those of the first."""
-    for path in source.files:
-        counts: dict[str, Any] = {}
-        for place, line in json_lines(path, source.skipped):
-            try:
-                task, result = line["evaluation_name"], line.get("evaluation_result_id")
-                if counts.setdefault(task, result) == result:
-                    yield place, _imported(line) | {"task": task}
-                else:
-                    source.skipped.add("lines of other results left out", place)
-            except (LookupError, TypeError, AttributeError) as error:
-                source.skipped.damaged(place, printable(one_line(error)))
-
-
-def _imported(line: dict[str, Any]) -> dict[str, Any]:
-    sent, more, used = line["input"], line.get("metadata") or {}, line.get("token_usage") or {}
-    made, model = line.get("output") or {}, more.get("run") or line["model_id"]
-    thought, answer = ((made.get(key) or [""])[0] for key in ("reasoning_trace", "raw"))
-    right, outcome = line["evaluation"]["is_correct"], more.get("outcome")
-    attempt = {name: more.get(name) for name in ("trial", "seed", "finish_reason")}
-    attempt |= {"model": model, "question": line["sample_id"]}
-    attempt |= {"problem": sent["raw"], "prompt": sent.get("formatted")}
-    return attempt | {
-        "gold": next(iter(sent["reference"]), None),
-        "outcome": outcome if outcome in OUTCOMES else right,
-        "answer": next((x["extracted_value"] for x in line["answer_attribution"][-1:]), None),
-        "text": logs.joined(thought, answer, model),
-        "num_prompt_tokens": used.get("input_tokens"),
-        "num_completion_tokens": used.get("output_tokens"),
-    }
 
 
 def write(export: Export, folder: Path) -> None:

@@ -1,11 +1,8 @@
 """The verb `export`: write runs to a draft folder, which is renamed once it is complete."""
 
 import json
-import os
 import pkgutil
 import shutil
-import zlib
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,84 +24,60 @@ def export(cfg: ExportConfig) -> None:
     """Write runs in the format `to` to a folder, which appears complete or not at all.
 
     Repeating it does nothing while neither runs nor files have changed. Raises UserError: no
-    readable run, no attempt, or a folder with other contents. OSError: a file cannot be written.
+    readable run, no attempt, or a folder with other files. OSError: a file cannot be written.
     """
     sources = reading.sources(cfg)
     first = {source.dataset: source.run.path for source in sources}
     out = files.folder_of(cfg, f"export-{cfg.to}", [*first.values()])
     out = out if out.name.strip(".") else out.resolve()  # . and ..
-    paths = [source.run.path.resolve() for source in sources]
-    places = [runfolder.short_hash(os.path.relpath(path, out.resolve())) for path in paths]
-    holds = [f"to={cfg.to}", *(f"{path.name} {at}" for path, at in zip(paths, places, strict=True))]
-    least = holds if cfg.out else []
-    _made_of(out, least)
+    _made_of(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     settings = asdict(cfg) | dict.fromkeys(("out", "runs", "folders", "dataset", "model", "push"))
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
         marks = [tables.marks(source.run.path, *_TABLES, *_FILES) for source in sources]
         states = [[s.dataset, s.name, of] for s, of in zip(sources, marks, strict=True)]
         made_of = runfolder.short_hash(json.dumps([settings, states]))
-        if _made_of(out, least) == made_of:
+        if _made_of(out) == made_of:
             note(f"export: nothing has changed, {out} is left as it is")
         else:
             with substep(), warnings_once():  # reading a run again repeats no warning
-                _write(cfg, sources, out, {"made_of": made_of, "holds": holds})
+                _write(cfg, sources, out, made_of)
     results.print(str(out))
     pushed = None
     if cfg.push:
         from bayes_at_n.pipeline.records import hub  # it imports `compare`, which takes seconds
 
         pushed = hub.push(cfg.push, out)
-    print_json({"format": cfg.to, "folder": str(out), "files": [*_files(out)], "pushed": pushed})
+    print_json({"format": cfg.to, "folder": str(out), "files": [*_marks(out)], "pushed": pushed})
 
 
-def _made_of(out: Path, least: Sequence[str]) -> str | None:
-    """Return the fingerprint of an export's inputs; None: there is no export, or not all of it.
+def _made_of(out: Path) -> str | None:
+    """Return the fingerprint of an export's inputs; None: there is none, or its files have changed.
 
-    Raises UserError: the folder has files of no export, or runs that are not in `least`, unless
-    that is empty.
+    Raises UserError: the folder has files of no export.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     remedy = "name another folder with out=, or move it away"
     try:
         record = untrusted.read_json(out / _RECORD)
-        files, made_of = record["files"], str(record["made_of"])
+        marks, made_of = record["files"], str(record["made_of"])
     except (OSError, ValueError, KeyError):
         raise UserError(f"{out}: exists, but no export made it; {remedy}") from None
-    if least and (others := [one for one in record.get("holds", []) if one not in least]):
-        what = others[0].rsplit(" ", 1)[0]
-        raise UserError(f"{out}: has a run that this export lacks ({what}); {remedy}")
-    there = _files(out)
-    for name, path in there.items():
-        mark = str(files.get(name, ""))
-        # If only its time differs, compare its content.
-        if not mark.startswith(f"{parquet.fingerprint(path)} ") and (
-            _mark(path).split()[::2] != mark.split()[::2]
-        ):
-            raise UserError(f"{path}: has changed since it was exported; {remedy}")
-    return made_of if there.keys() == files.keys() else None
+    there = _marks(out)
+    if added := [name for name in there if name not in marks]:
+        raise UserError(f"{out / added[0]}: is not of the export in this folder; {remedy}")
+    return made_of if there == marks else None
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    """Map relative paths to the files of an export, without its record."""
+def _marks(folder: Path) -> dict[str, str]:
+    """Map relative paths of an export's files, without its record, to size and time."""
     paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
-    return {str(path.relative_to(folder)): path for path in paths if not path.is_dir()}
+    files = (path for path in paths if not path.is_dir())
+    return {str(path.relative_to(folder)): parquet.fingerprint(path) for path in files}
 
 
-def _mark(path: Path) -> str:
-    """Flush a file to disk; return its size, modification time and checksum."""
-    total = 0
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        while part := file.read(1 << 20):
-            total = zlib.crc32(part, total)
-    return f"{parquet.fingerprint(path)} {total}"
-
-
-def _write(
-    cfg: ExportConfig, sources: list[RunTable], out: Path, record: dict[str, object]
-) -> None:
+def _write(cfg: ExportConfig, sources: list[RunTable], out: Path, made_of: str) -> None:
     """Write the folder anew, in place of an earlier export."""
     draft, old = drafts = [out.with_name(f".{out.name}.{what}") for what in ("draft", "old")]
     for left in drafts:  # by a command that was killed
@@ -120,8 +93,7 @@ def _write(
                 warn(f"{run.path}: {finished}, {len(graded):,} graded")
         with Meter("export", sum(len(source.table) for source in begun), keep=True) as meter:
             pkgutil.resolve_name(FORMATS[cfg.to])(Export(cfg, begun, meter, draft), draft)
-        marks = {name: _mark(path) for name, path in _files(draft).items()}
-        runfolder.write_json(draft / _RECORD, {**record, "files": marks})
+        runfolder.write_json(draft / _RECORD, {"made_of": made_of, "files": _marks(draft)})
         if out.exists():
             out.rename(old)
         draft.rename(out)

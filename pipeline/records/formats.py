@@ -7,14 +7,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.console import joined, plural, warn
-from bayes_at_n.pipeline.base.environment import cores
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
@@ -22,11 +20,9 @@ from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.records import (
     completions,
     copies,
-    eee,
     evalscope,
     flat,
     inspect_log,
-    lighteval,
     lm_eval,
     npz,
     shapes,
@@ -39,13 +35,12 @@ from bayes_at_n.pipeline.records.source import (
     Skipped,
     Source,
     beside,
-    printable,
     start,
 )
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_SCORED = ("lighteval", "inspect", "lm_eval", "evalscope", "nemo_skills", *shapes.SHAPES)
+_SCORED = ("inspect", "lm_eval", "evalscope", "nemo_skills", *shapes.SHAPES)
 
 
 class Format(NamedTuple):
@@ -60,8 +55,14 @@ class Format(NamedTuple):
     batches: Callable[[Source], Iterator[Batch]] | None = None  # of columns, instead of `read`
 
 
+def _shape(name: str) -> Format:
+    shape = shapes.SHAPES[name]
+    functions = partial(shapes.looks, shape), partial(shapes.read, shape)
+    return Format(*functions, shape.pattern, shape.chooses, positions=True, beside=shape.beside)
+
+
 FORMATS = {  # a file is of the first kind that recognizes it
-    "lighteval": Format(lighteval.looks, lighteval.read, "*.parquet", positions=True),
+    "lighteval": _shape("lighteval"),
     "trace": Format(
         lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
         pattern="*.parquet",
@@ -69,16 +70,7 @@ FORMATS = {  # a file is of the first kind that recognizes it
         batches=trace.read,
     ),
     "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json", positions=True),
-    **{
-        name: Format(
-            partial(shapes.looks, shape),
-            partial(shapes.read, shape),
-            shape.pattern,
-            positions=True,
-            beside=shape.beside,
-        )
-        for name, shape in shapes.SHAPES.items()
-    },
+    **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
     "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, positions=True),
     "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl", positions=True),
     "evalscope": Format(
@@ -88,7 +80,6 @@ FORMATS = {  # a file is of the first kind that recognizes it
         positions=True,
         beside=partial(beside, "predictions"),
     ),
-    "eee": Format(eee.looks, eee.read, "*_samples.jsonl", chooses=True, positions=True),
     "nemo_skills": Format(completions.is_nemo, completions.nemo, "output*.jsonl", positions=True),
     "openai": Format(completions.is_chat, completions.chats, "*.jsonl"),
     "jsonl": Format(flat.looks_like_json, flat.read_json, "*.jsonl *.json", chooses=True),
@@ -163,39 +154,29 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     if kind not in ("auto", *patterns):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{where}: {what}")
-    by_kind: dict[str, list[Path]] = {name: [] for name in patterns}
-    faults = list[str]()
+    by_kind, faults = {name: list[Path]() for name in patterns}, list[str]()
     for path in sorted(path for path in where.rglob("*") if path.is_file()):
         if able := [n for n, pattern in patterns.items() if any(map(path.match, pattern.split()))]:
             head = start(path)
-            looks = (name for name in able if FORMATS[name].looks(path, head))
             if fault := _fault(path, head):
                 faults.append(fault)
-            elif kind_of := next(looks, None):
-                by_kind[kind_of].append(path)
+            elif looks := [name for name in able if FORMATS[name].looks(path, head)]:
+                by_kind[looks[0]].append(path)
     if faults:
         warn(f"import: {plural(len(faults), 'file')} skipped: {faults[0]}")
     rest = {name: files for name, files in by_kind.items() if files}
-    if len(rest) > 1 and {path.suffix for path in rest.get("jsonl", ())} == {".json"}:
-        del rest["jsonl"]  # lists beside records of a tool are its own
     chosen = next(iter(rest), "") if kind == "auto" else kind
-    if files := rest.pop(chosen, []):
-        for other, others in rest.items() if kind == "auto" else ():
-            warn(
-                f"import: {where} also holds {plural(len(others), 'file')} of {other}, such as"
-                f" {printable(others[0].name)}, not read: kind={other} imports them"
-            )
-        return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
-    if packed := next(where.rglob("*.gz"), None):
-        raise UserError(f"{packed}: is compressed with gzip; unpack it first: gunzip -r {where}")
-    if faults and not rest:
+    files = rest.pop(chosen, [])
+    others = ", ".join(f"{len(files)} of {other}" for other, files in rest.items())
+    if not files and faults and not others:
         raise UserError(faults[0])
-    if kind != "auto":
-        besides = ", ".join(f"{len(files)} of {other}" for other, files in rest.items())
-        what = f"no files of kind={kind} ({patterns[kind]})"
-        raise UserError(f"{where}: {what}; it has {besides or 'no records of another kind either'}")
-    none = ", ".join(sorted(set(" ".join(patterns.values()).split())))
-    raise UserError(f"{where}: has no records ({none}); to import an NPZ, name the file")
+    if not files:
+        what = ", ".join(sorted({*(patterns.get(kind) or " ".join(patterns.values())).split()}))
+        has = f"; it has {others}" if others else ""
+        raise UserError(f"{where}: has no records ({what}){has}; to import an NPZ, name the file")
+    if others and kind == "auto":
+        warn(f"import: {where} also holds {others}, not read: kind= imports them")
+    return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
 
 
 def _fault(path: Path, head: bytes) -> str:
@@ -225,34 +206,28 @@ def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
 
 
 def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
-    """Hash the settings and contents, but not the paths, of all files that are imported."""
+    """Hash the settings, the contents of all files that are imported, and what names them."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
     covered = list(files)
-    if kind == "runs":
-        inside = sorted(path for run in files for path in run.rglob("*"))
-        settings["files"] = [[str(p), p.lstat().st_size, p.lstat().st_mtime_ns] for p in inside]
-        covered = []
     form = FORMATS.get(kind)
-    if form and form.pattern and not form.chooses:  # paths name tasks and models
+    if form is None:  # run folders
+        inside = sorted((path, path.lstat()) for run in files for path in run.rglob("*"))
+        settings["files"] = [[str(path), of.st_size, of.st_mtime_ns] for path, of in inside]
+        covered = []
+    elif form.pattern and not form.chooses:  # paths name tasks and models, as do files beside them
         settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
         for folder in sorted({path.parent for path in files}):
             covered += sorted(folder.glob("*.json"))
     if form and form.beside:
-        beside = set(map(form.beside, files)) - {path.resolve() for path in files}
-        covered += sorted(path for path in beside if path.is_file())
+        covered += sorted(filter(Path.is_file, map(form.beside, files)))
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()
         if not questions.exists():
             raise UserError(f"questions={cfg.source.questions}: no such file or folder")
         covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
-    with ThreadPoolExecutor(cores()) as threads:
-        for content in threads.map(_content, covered):
-            digest.update(content)
+    for path in covered:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
     return digest.hexdigest()[:16]
-
-
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()

@@ -1,7 +1,7 @@
 """Exports for the Hugging Face hub: attempts with a dataset card, scores for a model's page.
 
-Scores after github.com/huggingface/hub-docs, docs/hub/eval-results.md and modelcard.md, read
-2026-11-23. The former has no field for uncertainty, which goes into `notes`, else into `args`.
+Scores after github.com/huggingface/hub-docs, docs/hub/eval-results.md, read 2026-11-23. It has no
+field for uncertainty, which goes into `notes`.
 """
 
 import json
@@ -26,15 +26,12 @@ from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import markdown, to_markdown
 from bayes_at_n.pipeline.records import flat
 from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, hub_id, run_infos
-from bayes_at_n.pipeline.records.reading import Export
+from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.store.files import file_stem
 
 # Task ids of benchmarks on the hub, from their eval.yaml.
 _TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}
 _TASKS |= {"MathArena/aime_2026": "MathArena/aime_2026"}
-_SPREAD = (
-    "{confidence:.0%} interval {low:.2f} to {high:.2f}, standard error {stderr:.2f} over trials"
-)
 _CARD = """\
 ---
 {front}
@@ -140,54 +137,42 @@ def push(repo: str, folder: Path) -> str:
 
 
 def write_scores(export: Export, folder: Path) -> None:
-    """Write RUN/.eval_results/DATASET.yaml and, for all datasets, RUN/model-index.yaml, in percent.
+    """Write RUN/.eval_results/DATASET.yaml, avg@N in percent, of datasets that are on the hub.
 
-    Raises UserError: nothing is graded.
+    Raises UserError: nothing is graded, or no dataset is on the hub.
     """
-    from huggingface_hub import EvalResult, ModelCardData
-
-    by_folder: dict[Path, list[EvalResult]] = defaultdict(list)
-    notes: list[str] = []
+    notes = list[str]()
     for source, info in run_infos(export):
-        cfg, subfolder = source.run.cfg.dataset, folder / file_stem(source.name)
-        subfolder.mkdir(exist_ok=True)
-        on_hub = {"config": cfg.subset, "split": cfg.split, "revision": cfg.revision}
-        data: dict[str, Any] = {f"dataset_{k}": v for k, v in on_hub.items() if info.dataset_id}
-        results = []
-        for metric, score in info.scores:
-            value, *spread = (round(100 * float(part), 4) for part in score)
-            more = dict(zip(("stderr", "low", "high"), spread, strict=True))
-            more |= {"confidence": info.confidence, "trials": info.trials}
-            kind = "accuracy" if metric.name == "avg" else metric.name
-            data |= {"metric_name": f"{metric.title(info.trials)}, %", "metric_args": more}
-            names = "text-generation", info.dataset_id or info.dataset, info.dataset, kind
-            results.append(EvalResult(*names, value, **data))
         if info.dataset_id is None:
-            notes += [f"{info.dataset} is not on the hub: its scores are in model-index.yaml only"]
-        elif results:
+            notes += [f"{info.dataset} is not on the hub: it has no leaderboard"]
+        elif info.scores[0][0].name == "avg":
             if info.dataset_id not in _TASKS:
                 notes += [f"task_id of {info.dataset_id} is unknown: see the dataset's eval.yaml"]
-            path = subfolder / ".eval_results" / f"{file_stem(source.dataset)}.yaml"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(yaml.safe_dump([_entry(info, results[0])], sort_keys=False), "utf-8")
-        by_folder[subfolder] += results
-        card = ModelCardData(model_name=info.model, eval_results=by_folder[subfolder])
-        (subfolder / "model-index.yaml").write_text(f"{card}\n", "utf-8")
+            path = folder / file_stem(source.name) / ".eval_results"
+            path.mkdir(parents=True, exist_ok=True)
+            text = yaml.safe_dump([_entry(source, info)], sort_keys=False)
+            (path / f"{file_stem(source.dataset)}.yaml").write_text(text, "utf-8")
         export.meter.advance(source.table.num_rows)
+    if not any(folder.iterdir()):
+        raise UserError(f"to=hf: {[*notes, 'a question has no graded trial'][0]}")
     for line in dict.fromkeys(notes):
         note(f"export: {line}")
 
 
-def _entry(info: RunInfo, avg: Any) -> dict[str, Any]:
+def _entry(source: RunTable, info: RunInfo) -> dict[str, Any]:
     """Return avg@N of a run in the form of its dataset's leaderboard."""
-    data = {"id": avg.dataset_type, "task_id": _TASKS.get(avg.dataset_type, "default")}
-    notes = [avg.metric_name, _SPREAD.format(**avg.metric_args)]
+    metric, score = info.scores[0]
+    value, stderr, low, high = (100 * float(part) for part in score)
+    data = {"id": info.dataset_id, "task_id": _TASKS.get(str(info.dataset_id), "default")}
+    notes = [f"{metric.title(info.trials)}, %"]
+    notes += [f"{info.confidence:.0%} interval {low:.2f} to {high:.2f}"]
+    notes += [f"standard error {stderr:.2f} over trials"]
     notes += [] if info.stderr is None else [f"{100 * info.stderr:.2f} over questions"]
     notes.append(f"{info.graded} attempts")
     notes += [f"{k} {v}" for k, v in info.arguments.items() if k != "seed"]
     return {
-        "dataset": data | ({"revision": r} if (r := avg.dataset_revision) else {}),
-        "value": avg.metric_value,
+        "dataset": data | ({"revision": r} if (r := source.run.cfg.dataset.revision) else {}),
+        "value": round(value, 4),
         "date": info.ended.date().isoformat(),
         "notes": ", ".join([*notes, LIBRARY]),
     }

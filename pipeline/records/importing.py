@@ -1,7 +1,6 @@
 """The verb `import`: find a source, plan its runs, write their rows, rename them into place."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +57,13 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     questions.match(source.cfg.source.questions, plan)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in plan.runs]
-    missing = [i for i, path in enumerate(targets) if not _is_complete(path, source.fingerprint)]
+    for path in targets:
+        if path.exists() and _made_by(path) != source.fingerprint:
+            raise UserError(
+                f"{path}: exists and is not from this import; set another name with tag=NAME or"
+                " another folder with runs=FOLDER, or remove it"
+            )
+    missing = [i for i, path in enumerate(targets) if not path.exists()]
     _write_tables(replace(source, first=False), plan, draft)
     left_out = source.skipped.lines()
     for line in left_out:
@@ -69,7 +74,9 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     for i in missing:
         runs.complete(source, plan, i, draft / plan.runs[i].folder, targets[i], left_out)
     for i in missing:
-        _rename(draft / plan.runs[i].folder, targets[i], source.fingerprint)
+        targets[i].parent.mkdir(parents=True, exist_ok=True)
+        (draft / plan.runs[i].folder).rename(targets[i])
+        atomic.sync_folder(targets[i].parent)
     _summarise(plan, targets)
     return targets
 
@@ -95,13 +102,12 @@ def _make_plan(source: Source) -> Plan:
     kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
     plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
     damaged = Skipped(source.files)  # counted by the second pass
-    size, number = sum(path.stat().st_size for path in source.files) >> 20, 0
-    with Meter("import: first pass, MiB", size) as meter:
+    size = sum(path.stat().st_size for path in source.files) >> 10
+    with Meter("import: first pass, KiB", size) as meter:
         for batch in _batches(replace(source, skipped=damaged)):
             plan.add(batch, skipped)
-            number += batch.sound.size
-            meter.reach(min(damaged.read >> 20, size), _rate(number, meter))
-        meter.reach(size, meter.detail)
+            meter.reach(min(damaged.read >> 10, size))
+        meter.reach(size)
     plan.check_chosen(source.path)
     plan.assign_trials(skipped, kind.positions)
     others = sorted(damaged.columns - damaged.used - columns.KNOWN)
@@ -109,8 +115,8 @@ def _make_plan(source: Source) -> Plan:
         more = f" and {len(others) - 60} more" * (len(others) > 60)
         listed = ", ".join(map(printable, others[:60]))
         note(f"import: columns not imported: {listed}{more}")
-    for (what, name), number in damaged.misread.items():
-        if what == "outcome" and number > len(plan.run) - number:
+    for name, number in damaged.misread.items():
+        if number > len(plan.run) - number:
             first = damaged.lines()[0]
             raise UserError(f"{source.path}: column {name} has no outcomes; rename it: {first}")
     if not (plan.run >= 0).any():
@@ -135,12 +141,8 @@ def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
         for batch in _batches(source):
             tables.add(batch, at)
             at += batch.sound.size
-            meter.reach(at, _rate(at, meter))
-        tables.finish()
-
-
-def _rate(number: int, meter: Meter) -> Callable[[], str]:
-    return lambda: f"{number / max(time.monotonic() - meter.started, 0.01):,.0f} attempts a second"
+            meter.reach(at)
+        tables.flush()
 
 
 def _batches(source: Source) -> Iterator[Batch]:
@@ -154,32 +156,6 @@ def _batches(source: Source) -> Iterator[Batch]:
     return kind.batches(source) if kind.batches else of_records(source, kind.read(source))
 
 
-def _is_complete(target: Path, fingerprint: str) -> bool:
-    """Return whether this import has already made a run folder.
-
-    Raises UserError: the folder exists and is from something else.
-    """
-    if not target.exists():
-        return False
-    if _made_by(target) != fingerprint:
-        raise UserError(
-            f"{target}: exists and is not from this import; set another name with tag=NAME or"
-            " another folder with runs=FOLDER, or remove it"
-        )
-    note(f"import: {target} is complete, left as it is")
-    return True
-
-
-def _rename(folder: Path, target: Path, fingerprint: str) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.rename(target)
-    except OSError:
-        if not _is_complete(target, fingerprint):  # else the same import, of another process
-            raise
-    atomic.sync_folder(target.parent)
-
-
 def _made_by(folder: Path) -> str | None:
     """Return the fingerprint of the import that made a run folder; None for any other folder."""
     imported = runfolder.read_json(folder / "manifest.json").get("imported")
@@ -191,11 +167,10 @@ def _summarise(plan: Plan, targets: list[Path]) -> None:
     for dataset, known in plan.questions.items():
         planned = [run for run in plan.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
-        most, seeded = max(run.trials for run in planned), sum(run.by_seed for run in planned)
-        by_seed = f"; trials of {plural(seeded, 'model')} by the paper's seeds" if seeded else ""
+        most = max(run.trials for run in planned)
         note(
             f"import: {dataset}: {plural(len(planned), 'model')},"
-            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}{by_seed}"
+            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}"
         )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:

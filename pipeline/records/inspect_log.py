@@ -1,8 +1,8 @@
 """Logs of inspect_ai, `.eval` and JSON, version 2: an epoch of a sample is a trial.
 
 The library's own classes (0.3.285) parse logs of all its versions and validate what is written.
-Files are read and written here, sample by sample: its readers load a JSON log whole and unpack a
-zip of any size; its writer takes a whole log from memory.
+A zip is read and written here, sample by sample: the library's reader unpacks one of any size, and
+its writer takes a whole log from memory.
 """
 
 import functools
@@ -32,7 +32,7 @@ from bayes_at_n.pipeline.records.about import (
 )
 from bayes_at_n.pipeline.records.columns import UNDECIDED
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Source, archive, parts, printable
+from bayes_at_n.pipeline.records.source import Records, Source, archive, json_file, printable
 
 _VERSION = 3
 _MEMBERS = (b"header.json", b"_journal/", b"samples/", b"summaries.json", b"reductions.json")
@@ -112,7 +112,13 @@ def _records(path: Path) -> Iterator[Any]:
     """Yield the header of a log, then its samples, one by one."""
     with path.open("rb") as file:
         packed = file.read(2) == b"PK"
-    return _unpacked(path) if packed else parts(path.open("rb"), "samples")
+    if packed:
+        yield from _unpacked(path)
+    else:
+        log = json_file(path)
+        samples = log.pop("samples", None) or ()
+        yield {key: log[key] for key in log if key != "reductions"}
+        yield from samples
 
 
 def _unpacked(path: Path) -> Iterator[Any]:
@@ -194,11 +200,7 @@ def write(export: Export, folder: Path) -> None:
     import inspect_ai.scorer
 
     for source, info in run_infos(export):
-        try:
-            _write(inspect_ai, export, source, info, folder)
-        except (TypeError, ValueError) as error:  # the run's questions have values of wrong types
-            lacks = f"no log of inspect_ai: {one_line(error)}"
-            raise UserError(f"{source.run.path}: {lacks}") from error
+        _write(inspect_ai, export, source, info, folder)
 
 
 def _write(lib: Any, export: Export, source: RunTable, info: RunInfo, folder: Path) -> None:

@@ -17,8 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.console import note, warn
+from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, graded, questions, run_infos
@@ -59,11 +58,8 @@ def _model(path: Path) -> str:
     parts = _NAME.fullmatch(path.name)
     pattern = f"results_{parts['date'] if parts else ''}*.json"
     for results in sorted(path.parent.glob(pattern), reverse=True):
-        try:
-            if isinstance(name := untrusted.read_json(results).get("model_name"), str):
-                return name
-        except (OSError, ValueError, UserError):
-            warn(f"{printable(results.name)}: unreadable; the model is named by its folder")
+        if isinstance(name := runfolder.read_json(results).get("model_name"), str):
+            return name
     return path.parent.resolve().name.replace("__", "/", 1)
 
 

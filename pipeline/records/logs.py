@@ -10,7 +10,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.columns import MOST_TRIAL, content_of, truth
+from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, content_of, truth
 from bayes_at_n.pipeline.records.source import ONE_VALUE, Records, Source, printable
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
@@ -19,7 +19,8 @@ _DAMAGE = (  # of hostile files, or where one beside them is missing
     *(ValueError, LookupError, TypeError, AttributeError, MemoryError, RecursionError),
     *(FileNotFoundError, pa.ArrowException),
 )
-_WORDS = {"C": True, "I": False, "N": "no_answer"}  # of inspect_ai; P, partial, is neither
+_WORDS: dict[str, Any] = {word: word for word in UNDECIDED}
+_WORDS |= {"C": True, "I": False, "N": "no_answer"}  # of inspect_ai; P, partial, is neither
 
 
 # The outcome of every repeat of a sample, from its values by name of metric.

@@ -26,7 +26,6 @@ _TASKS = {
     "cmimc2025": "cmimc25",
     "smt2025": "smt25",
 }
-_NO_CONTESTS = ("hub", "jsonl", "demo")  # of configs/dataset
 # Their ids count from 1, whereas records count rows from 0.
 _FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "smt25")
 
@@ -109,7 +108,7 @@ def _composed(*choices: str) -> RunConfig:
 
 @functools.cache
 def _contests() -> list[str]:
-    return [name for name in compose.files("dataset") if name not in _NO_CONTESTS]
+    return [name for name in compose.files("dataset") if name not in ("hub", "jsonl", "demo")]
 
 
 @functools.cache

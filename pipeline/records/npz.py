@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.records.plan import MOST_RUNS
 from bayes_at_n.pipeline.records.source import Records, Source, archive
 
 _MOST_CELLS = 20_000_000
-_IGNORED = {"names", "weights"}  # of the labels in a `matrix.npz`
 
 
 def read(source: Source) -> Records:
@@ -36,7 +35,7 @@ def read(source: Source) -> Records:
         for name, array in arrays.items()
         if array.dtype.kind in "biuf" and array.ndim in (2, 3)
     }
-    for name in arrays.keys() - cubes.keys() - texts.keys() - _IGNORED:
+    for name in arrays.keys() - cubes.keys() - texts.keys() - {"names", "weights"}:
         source.skipped.add("arrays skipped, not (models, questions, trials)", name)
     if not cubes:
         raise UserError(f"{source.path}: holds no array of (models, questions, trials)")

@@ -74,7 +74,7 @@ class Plan:
         self.questions: dict[str, list[Question]] = {}  # by dataset
         self.categories: dict[str, int] = {}  # number by dataset
         self.run = self.question = self.trial = self.category = np.empty(0, np.int64)
-        self._keys: list[Ints] = []  # run, question, trial, category, seed, hash of the answer
+        self._keys: list[Ints] = []  # run, question, trial, category, seed
         self._runs: dict[tuple[str, ...], int] = {}
         self._questions: dict[tuple[str, int | str | None, str | None], int] = {}
         self._ids: set[tuple[str, str]] = set()  # of questions
@@ -84,7 +84,7 @@ class Plan:
 
         Raises UserError: over MOST_RUNS or MOST_RECORDS.
         """
-        keys = np.full((batch.sound.size, 6), _NONE)
+        keys = np.full((batch.sound.size, 5), _NONE)
         for at, name in enumerate(("trial", "category", "seed"), 2):
             if name in batch.columns:
                 keys[:, at] = batch.columns[name].fill_null(_NONE).to_numpy()
@@ -100,8 +100,6 @@ class Plan:
             run.has_outcomes |= bool(batch.has("outcome")[mine].any())
             if (most := int(keys[mine, 3].max())) != _NONE:
                 self.categories[run.dataset] = max(self.categories.get(run.dataset, 2), most + 1)
-        answers = (batch.column(name).to_pylist() for name in ("category", "outcome", "answer"))
-        keys[:, 5] = [*map(hash, zip(*answers, strict=True))]
         self._keys.append(keys)
         if sum(map(len, self._keys)) > MOST_RECORDS:
             raise UserError(f"over {MOST_RECORDS} records; split the source")
@@ -170,8 +168,8 @@ class Plan:
         `positions`: trials count from 0; else they may count from 1. Raises UserError: over
         MOST_CELLS or MOST_TRIALS, as when trials are numbers of something else.
         """
-        keys = np.concatenate([np.empty((0, 6), np.int64), *self._keys])
-        run, question, trial, self.category, seed, answer = keys.T.copy()
+        keys = np.concatenate([np.empty((0, 5), np.int64), *self._keys])
+        run, question, trial, self.category, seed = keys.T.copy()
         del keys, self._keys
         if not positions and (trial >= 0).any() and trial[trial >= 0].min() == 1:
             note("import: the records count trials from 1, this program from 0: 1 becomes 0")
@@ -192,13 +190,10 @@ class Plan:
             key = (question[rows] << 32) | trial[rows]
             _, first, again = np.unique(key, return_index=True, return_inverse=True)
             earlier = rows[first[again]]
-            for row, before in zip(rows[rows != earlier], earlier[rows != earlier], strict=True):
-                kind = "duplicates left out"
-                if answer[row] != answer[before]:
-                    kind = "second answers for one question and trial left out, the first counts"
+            for row in rows[rows != earlier]:
                 name, at = ("trial", trial) if seed[row] == _NONE else ("seed", seed)
                 place = f"{planned.model}, {questions[question[row]].id}, {name} {at[row]}"
-                skipped.add(kind, place)
+                skipped.add("duplicates left out, the first counts", place)
                 run[row] = _NONE
             planned.trials = int(trial[rows].max(initial=-1)) + 1
             cells = len(questions) * planned.trials

@@ -1,6 +1,5 @@
 """Match the questions of records with the dataset's own (`questions=`)."""
 
-import re
 from pathlib import Path
 
 from bayes_at_n import verifiers
@@ -29,11 +28,7 @@ def match(where: str | None, plan: Plan) -> None:
         if path.is_dir() and not file.is_file():
             warn(f"import: {path} has no {dataset}.jsonl; its questions are known by number only")
             continue
-        try:
-            own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
-        except UserError as error:  # its remedy names settings of `run`
-            why = re.split(r"[.;] (?=Set dataset|dataset\.|name another)", str(error))[0]
-            raise UserError(f"{why}; the fields are id, problem and answer") from error
+        own, _ = questions.load(DatasetConfig(name=dataset, path=str(file)))
         try:
             _match(known, own, f"{file}, {dataset}")
         except ValueError as error:

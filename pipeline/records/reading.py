@@ -1,8 +1,8 @@
 """Read runs for exports: attempts with grades, verdicts and categories, in the order of keys.
 
 Numbers and short texts of a run are one table in memory. Responses and their lists are read once,
-part by part: up to about `WHOLE` bytes into memory; of a larger run into files beside the export,
-which are then read in order, about `SLAB` bytes at a time.
+part by part, into files beside the export, which are then read in order, about `SLAB` bytes at a
+time.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
-WHOLE, SLAB = 256 << 20, 64 << 20
+SLAB = 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
 _ROWS, _MANY = 512, 1 << 16  # rows of a batch with and without them
 _UNKNOWN = 1 << 13  # tokens assumed for an attempt without a count
@@ -88,7 +88,7 @@ class Export:
     cfg: ExportConfig
     sources: list[RunTable]  # by dataset, in the order named
     meter: Meter
-    folder: Path  # for temporary files, in which a large run is sorted
+    folder: Path  # for temporary files, in which a run is sorted
 
     def batches(self, source: RunTable, *long: str, table: Any = None) -> Iterator[pa.Table]:
         """Yield the rows of a run in order, in batches, with columns of `LONG` added.
@@ -100,8 +100,7 @@ class Export:
         tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
         ends = np.cumsum(tokens * sum(LONG[name] for name in long))
         # At most 500, as each is an open file.
-        of_slab = max(SLAB, ends[-1] // 500) if ends[-1] > WHOLE else WHOLE + 1
-        slabs = np.unique(ends // of_slab, return_inverse=True)[1]
+        slabs = np.unique(ends // max(SLAB, ends[-1] // 500), return_inverse=True)[1]
         schema = pa.schema([ATTEMPTS.field(name) for name in (*KEY, *long)])
         parts = shards.batches(run.attempts, ATTEMPTS, schema.names, damage) if long else iter(())
         for number, slab in enumerate(self._slabs(parts, schema, ids, keys, slabs)):
@@ -126,9 +125,6 @@ class Export:
         slabs: Ints,
     ) -> Iterator[pa.Table]:
         """Yield the rows of parts by slab; `slabs` has the slab of each of the ascending `keys`."""
-        if not slabs[-1]:
-            yield pa.Table.from_batches(parts, schema)
-            return
         order, read = np.arange(keys.size), 0
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             files = [f"{folder}/{slab}" for slab in range(slabs[-1] + 1)]

@@ -7,8 +7,8 @@ into place once the whole source has been read; an interrupted import starts aga
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cache, partial, reduce
 from itertools import pairwise
@@ -64,7 +64,6 @@ class Tables:
             self._best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
         self._waiting = list[pa.Table]()
         self._number = 0  # of flushes so far
-        self._writing: list[tuple[Future[None], Callable[[], None]]] = []
 
     def add(self, batch: Batch, at: int) -> None:
         """Buffer the records of a batch, which are those from `at` on in the plan."""
@@ -87,7 +86,7 @@ class Tables:
         derive(columns, [batch.place(i) for i in rows.tolist()].__getitem__, self._skipped)
         self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + rows])}))
         if sum(table.nbytes for table in self._waiting) > MOST_BYTES:
-            self._flush()
+            self.flush()
 
     def _judge(self, columns: dict[str, Any], runs: list[PlannedRun]) -> None:
         """Let the best category be correct in runs whose records have no outcomes."""
@@ -100,34 +99,23 @@ class Tables:
         columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
         columns["reason"] = pc.if_else(judged.is_valid(), why, columns["reason"])
 
-    def _flush(self) -> None:
-        """Start to write the buffered rows, which goes on in the background."""
-        self._wait()
+    def flush(self) -> None:
+        """Write the buffered rows."""
+        if not self._waiting:
+            return
         self._number += 1
         rows = pa.concat_tables(self._waiting, promote_options="default")
         runs, self._waiting = rows["run"].to_numpy(), []
         if (np.diff(runs) < 0).any():
             order = np.argsort(runs, kind="stable")
             rows, runs = rows.take(pa.array(order)), runs[order]
-        for start, end in pairwise([*np.flatnonzero(np.diff(runs, prepend=-1)), runs.size]):
-            folder = self._folder / self._plan.runs[runs[start]].folder
-            job = partial(_write, folder, self._number, rows.slice(start, end - start))
-            self._writing.append((self._writers.submit(job), job))
-
-    def _wait(self) -> None:
-        for future, job in self._writing:
-            if future.exception():  # memory was short while a foreign file was read: retry
-                job()
-        self._writing = []
-
-    def finish(self) -> None:
-        """Write the rest and wait for it."""
-        if self._waiting:
-            self._flush()
-        self._wait()
+        starts = np.flatnonzero(np.diff(runs, prepend=-1))
+        folders = [self._folder / self._plan.runs[run].folder for run in runs[starts]]
+        parts = [rows.slice(a, b - a) for a, b in pairwise([*starts, runs.size])]
+        [*self._writers.map(partial(_write, self._number), folders, parts)]
 
 
-def _write(folder: Path, number: int, rows: pa.Table) -> None:
+def _write(number: int, folder: Path, rows: pa.Table) -> None:
     """Write rows of one run as a file of each table that some of them belong to."""
     for table, (schema, marks) in _TABLES.items():
         valid = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]

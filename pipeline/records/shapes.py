@@ -3,29 +3,36 @@
 import html
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records import logs
+from bayes_at_n.pipeline.records import logs, trace
 from bayes_at_n.pipeline.records.columns import said
 from bayes_at_n.pipeline.records.source import (
     Records,
     Skipped,
     Source,
     beside,
+    json_file,
     json_lines,
-    parts,
     printable,
 )
+from bayes_at_n.pipeline.store.runfolder import read_json
 
 # Metrics of HELM that are 0 or 1, those of few scenarios first.
 _HELM = (
     *("chain_of_thought_correctness", "math_equiv_chain_of_thought", "math_equiv"),
     *("final_number_exact_match", "exact_match", "quasi_exact_match"),
 )
+# Columns of lighteval, in some versions between __, and what is read of them.
+_STRUCTS = {"doc": ".query .original_query .choices .gold_index .id", "metric": ""}
+_STRUCTS |= {"model_response": ".text .reasonings .output_tokens"}
 _MODEL = (None, "assistant")  # roles of its turns
 _NO_BOX = "N"  # as inspect_ai calls it, see `logs.outcomes`
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
@@ -42,12 +49,15 @@ class Shape(NamedTuple):
     rows: Callable[[Path, Skipped], Iterator[tuple[str, Any]]] = json_lines
     pattern: str = "*.jsonl *.json"
     beside: Callable[[Path], Path] | None = None  # a second file, in another folder
+    chooses: bool = False  # its rows name tasks and models, of which the user chooses
 
 
 def looks(shape: Shape, path: Path, head: bytes) -> bool:
     """Return whether a file with this head has rows of a shape, or is a zip of one that may."""
     if not any(map(path.match, shape.pattern.split())):
         return False
+    if shape.pattern == "*.parquet":
+        return _is_lighteval(path, head)
     if head[:4] == b"PK\x03\x04":
         return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".json")
     keys = ([f'"{key}":'.encode() for key in one.split("|")] for one in shape.keys.split())
@@ -59,9 +69,12 @@ def read(shape: Shape, source: Source) -> Records:
 
     Raises UserError: dataset= or model= would name several; a row lacks the metric.
     """
-    runs = {path: {"task": "", "model": ""} | shape.run(path) for path in sorted(source.files)}
-    for path, run in runs.items():
-        run["path"] = str(path)  # several files may be of one run
+    runs = {  # several files may be of one run; of those with no path the latest counts
+        path: {"task": "", "model": "", "path": str(path)} | shape.run(path)
+        for path in sorted(source.files)
+    }
+    if shape.chooses:
+        source = replace(source, cfg=replace(source.cfg, dataset=[], model=[]))
     convert = partial(_attempts, shape, source.cfg.source.metric)
     yield from logs.read(source, runs, lambda p: shape.rows(p, source.skipped), convert)
 
@@ -75,7 +88,12 @@ def _attempts(
     if isinstance(text, list):  # of a chat, what the model wrote
         text = [t for t in text if not isinstance(t, Mapping) or t.get("role") in _MODEL] or None
     model = run["model"] or attempt.get("model") or ""
-    attempt["text"] = said(text, logs.reasoning_end(str(model)))
+    text, thoughts = said(text, logs.reasoning_end(str(model))), attempt.pop("reasoning", None)
+    if isinstance(text, list) and isinstance(thoughts, list):
+        text = [logs.joined(a, b, model) for a, b in zip(thoughts, text, strict=True)]
+    elif isinstance(text, str) and isinstance(thoughts, str):
+        text = logs.joined(thoughts, text, str(model))
+    attempt["text"] = text
     if attempt.get("question") is None and not attempt.get("problem"):
         attempt["problem"] = attempt["prompt"]
     values = shape.values(row) | ({metric: row[metric]} if metric in row else {})
@@ -89,40 +107,84 @@ def _attempts(
 def _at(row: Any, path: str) -> Any:
     """Return the value at the first of several paths that has one.
 
-    >>> _at({"a": {"b": 1}}, "x|a.b"), _at({"a": None}, "a.b")
-    (1, None)
+    >>> _at({"a": {"b": [1, 2]}}, "x|a.b.-1"), _at({"a": None}, "a.b")
+    (2, None)
     """
     for one in path.split("|"):
         value = row
         for key in one.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
+            if isinstance(value, list):
+                value = [*value[int(key) :], None][0]
+            else:
+                value = value.get(key) if isinstance(value, Mapping) else None
         if value is not None:
             return value
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON object beside the rows; empty if there is none that can be read."""
-    try:
-        return untrusted.read_json(path)
-    except (OSError, ValueError, UserError):
-        return {}
-
-
 def _verifiers(path: Path) -> dict[str, str]:
-    about = _read(path.with_name("metadata.json"))
+    about = read_json(path.with_name("metadata.json"))
     task, _, model = path.resolve().parent.parent.name.partition("--")
     model = str(about.get("model") or model.replace("--", "/"))
     return {"task": str(about.get("env_id") or task * bool(model)), "model": model}
 
 
 def _nemo_evaluator(path: Path) -> dict[str, str]:
-    bundles = (_read(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
+    bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
     config = next((_at(bundle, "config") for bundle in bundles), None)
     return {
         "task": str(_at(config, "benchmark") or ""),
         "model": str(_at(config, "model") or ""),
     }
+
+
+def _eee(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+    """Yield the attempts of the first result of each evaluation; others have the same ones."""
+    first = dict[str, Any]()
+    for place, line in json_lines(path, skipped):
+        result = line.get("evaluation_result_id")
+        if first.setdefault(str(line.get("evaluation_name")), result) == result:
+            yield place, line
+        else:
+            skipped.add("lines of other results left out", place)
+
+
+def _lighteval_run(path: Path) -> dict[str, str]:
+    """Return task and model, from details/MODEL/DATE/details_TASK|SHOTS_DATE.parquet."""
+    *above, date, _ = path.resolve().parts
+    ours = above[::-1].index("details") if "details" in above else 1
+    task = path.stem.removeprefix("details_").removesuffix(f"_{date}").split("|")
+    named = next((part for part in reversed(task) if not part.isdigit()), task[0])
+    return {"task": named, "model": "/".join(above[len(above) - ours :]), "path": ""}
+
+
+def _lighteval(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+    """Yield a row per question, in which `text` lists the trials."""
+    with untrusted.memory_limit(size := path.stat().st_size):
+        own = {name.strip("_"): name for name in pq.read_schema(path).names}
+    if missing := _STRUCTS.keys() - own.keys():
+        raise ValueError(f"no column {', '.join(sorted(missing))}")
+    leaves = [f"{own[struct]}{leaf}" for struct, of in _STRUCTS.items() for leaf in of.split(" ")]
+    seen = 0
+    for number, batch in trace.batches(path, leaves, skipped):
+        with untrusted.memory_limit(size):  # a text may be stored once for many rows
+            rows = batch.to_pylist() if batch else []
+        for at, named in enumerate(rows, seen):
+            row = {name.strip("_"): value for name, value in named.items()}
+            gold, tokens = row["doc"]["gold_index"], row["model_response"].get("output_tokens")
+            row["gold"] = row["doc"]["choices"][gold[0] if isinstance(gold, list) else gold]
+            row["tokens"] = tokens and [one and len(one) for one in tokens]
+            yield f"{skipped.file(path)}, row {at}", row
+        seen += number
+
+
+def _is_lighteval(path: Path, head: bytes) -> bool:
+    try:
+        with untrusted.memory_limit(path.stat().st_size):
+            names = pq.read_schema(path).names if head[:4] == b"PAR1" else ()
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        return path.name.startswith("details_")
+    return {name.strip("_") for name in names} >= _STRUCTS.keys()
 
 
 def _mmlu_pro(path: Path) -> dict[str, str]:
@@ -137,9 +199,8 @@ def _letter(row: Any) -> dict[str, Any]:
 
 def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield predictions/MODEL/DATASET.json, with the details in results/; repeats are in turn."""
-    with path.open("rb") as file:
-        (rows,) = parts(file, "")
-    details = _read(beside("results", path)).get("details")
+    rows = json_file(path)
+    details = read_json(beside("results", path)).get("details")
     if isinstance(details, dict):
         details = [details[key] for key in sorted(filter(str.isdecimal, details), key=int)]
     number = len(details) if details else len(rows)
@@ -153,7 +214,7 @@ def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
 
 
 def _helm_run(path: Path) -> dict[str, str]:
-    spec = _read(path.with_name("run_spec.json"))
+    spec = read_json(path.with_name("run_spec.json"))
     task = re.sub("[:,](model|method)=[^,]*", "", str(spec.get("name", "")))
     return {"task": task, "model": str(_at(spec, "adapter_spec.model") or "")}
 
@@ -161,29 +222,23 @@ def _helm_run(path: Path) -> dict[str, str]:
 def _helm(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield the instances of a run folder with their statistics: its test split, unperturbed."""
     known, splits = dict[Any, dict[str, Any]](), set[str]()
-    with path.with_name("per_instance_stats.json").open("rb") as file:
-        for one in parts(file):
-            if one.get("perturbation") is None:
-                means = {
-                    s["name"]["name"]: s["sum"] / s["count"] for s in one["stats"] if s["count"]
-                }
-                splits |= {str(s["name"].get("split")) for s in one["stats"]}
-                known[one["instance_id"], one["train_trial_index"]] = means
+    for one in json_file(path.with_name("per_instance_stats.json")):
+        if one.get("perturbation") is None:
+            means = {s["name"]["name"]: s["sum"] / s["count"] for s in one["stats"] if s["count"]}
+            splits |= {str(s["name"].get("split")) for s in one["stats"]}
+            known[one["instance_id"], one["train_trial_index"]] = means
     split = next((name for name in ("test", "valid") if name in splits), "train")
-    with path.open("rb") as file:
-        states = parts(file, "request_states")
-        next(states)
-        for number, state in enumerate(states):
-            place, instance = f"{skipped.file(path)}, state {number}", state["instance"]
-            if instance.get("perturbation") is not None or instance.get("split", split) != split:
-                skipped.add("perturbed instances, and those of other splits, left out", place)
-                continue
-            means = known.get((instance["id"], state["train_trial_index"]), {})
-            right = [r["output"]["text"] for r in instance["references"] if "correct" in r["tags"]]
-            letters = {text: key for key, text in (state.get("output_mapping") or {}).items()}
-            gold = letters.get(right[0], right[0]) if right else None
-            text = state["result"]["completions"][0]["text"]
-            yield place, state | {"means": means, "gold": gold, "text": text}
+    for number, state in enumerate(json_file(path)["request_states"]):
+        place, instance = f"{skipped.file(path)}, state {number}", state["instance"]
+        if instance.get("perturbation") is not None or instance.get("split", split) != split:
+            skipped.add("perturbed instances, and those of other splits, left out", place)
+            continue
+        means = known.get((instance["id"], state["train_trial_index"]), {})
+        right = [r["output"]["text"] for r in instance["references"] if "correct" in r["tags"]]
+        letters = {text: key for key, text in (state.get("output_mapping") or {}).items()}
+        gold = letters.get(right[0], right[0]) if right else None
+        text = state["result"]["completions"][0]["text"]
+        yield place, state | {"means": means, "gold": gold, "text": text}
 
 
 def _simple_run(path: Path) -> dict[str, str]:
@@ -193,8 +248,7 @@ def _simple_run(path: Path) -> dict[str, str]:
 
 def _simple(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield conversations with the score and the answers that their pages show."""
-    with path.open("rb") as file:
-        (whole,) = parts(file, "")
+    whole = json_file(path)
     for number, (chat, page) in enumerate(zip(whole["convos"], whole["htmls"], strict=True)):
         shown = {key.lower(): html.unescape(text) for key, text in _SIMPLE.findall(page or "")}
         place = f"{skipped.file(path)}, item {number}"
@@ -202,6 +256,16 @@ def _simple(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
 
 
 SHAPES = {
+    "lighteval": Shape(
+        "",
+        "question=doc.id problem=doc.original_query prompt=doc.query gold=gold"
+        " text=model_response.text reasoning=model_response.reasonings"
+        " num_completion_tokens=tokens",
+        _lighteval_run,
+        lambda row: {name: value for name, value in row["metric"].items() if value is not None},
+        _lighteval,
+        "*.parquet",
+    ),
     "mmlu_pro": Shape(
         "cot_content pred",
         "question=question_id problem=question gold=answer answer=pred topic=category"
@@ -260,5 +324,19 @@ SHAPES = {
         lambda row: {"score": row.get("score")},
         _simple,
         "*_allresults.json",
+    ),
+    "eee": Shape(
+        "evaluation_id interaction_type",
+        "task=evaluation_name model=metadata.run|model_id question=sample_id trial=metadata.trial"
+        " seed=metadata.seed finish_reason=metadata.finish_reason problem=input.raw"
+        " prompt=input.formatted gold=input.reference.0"
+        " answer=answer_attribution.-1.extracted_value"
+        " reasoning=output.reasoning_trace.0 text=output.raw.0"
+        " num_prompt_tokens=token_usage.input_tokens"
+        " num_completion_tokens=token_usage.output_tokens",
+        values=lambda row: {"outcome": _at(row, "metadata.outcome|evaluation.is_correct")},
+        rows=_eee,
+        pattern="*_samples.jsonl",
+        chooses=True,
     ),
 }

@@ -1,8 +1,6 @@
 """Shared by the readers of all formats: files, lines, archives, and what is skipped."""
 
 import contextlib
-import io
-import json
 import os
 import re
 import zipfile
@@ -11,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
@@ -22,8 +20,6 @@ MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # unpacked bytes: so many plus so ma
 _NAMED = 3
 _PLURAL = re.compile(r"s\b")  # the first one in a kind: "damaged rows skipped"
 _START = 1 << 18
-_LARGE = 1 << 20  # characters of JSON that are parsed within a limit of memory
-_BEFORE, _BETWEEN = re.compile(r"[ \t\n\r{]*"), re.compile(r"[ \t\n\r,:]*")
 BLANK = b"\xef\xbb\xbf \r\n\t"  # before the first character of JSON
 ONE_VALUE = "samples of several answers with one value: `grade` decides"  # a kind of Skipped
 _LONGEST = 160  # characters of a location or other foreign text
@@ -46,7 +42,7 @@ class Skipped:
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source read so far, about
         self.columns, self.used = set[str](), set[str]()  # of its records: all, and those read
-        self.misread = Counter[tuple[str, str]]()  # records by what damages them and its column
+        self.misread = Counter[str]()  # damaged records by the column that has no outcome in them
 
     def add(self, kind: str, place: str = "", number: int = 1) -> None:
         """Count `number` more of one kind; no place: it is the same everywhere."""
@@ -152,27 +148,33 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
 
 def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
+    items = list[Any]()
     try:
-        with contextlib.ExitStack() as stack:
-            if start(path)[:2] == b"PK":
-                packed = stack.enter_context(archive(path))
-                inside = [name for name in packed.namelist() if name.endswith(".json")]
-                inside = [name for name in inside if not name.startswith("__MACOSX/")]
-                if len(inside) != 1:
-                    raise ValueError(f"a zip of {len(inside)} JSON files; unpack it")
-                binary: IO[bytes] = stack.enter_context(packed.open(inside[0]))
-            else:
-                binary = stack.enter_context(path.open("rb"))
-            for number, item in enumerate(parts(binary)):
-                place = f"{skipped.file(path)}, item {number}"
-                if isinstance(item, dict):
-                    yield place, item
-                else:
-                    skipped.add("damaged items skipped", f"{place} (not an object)")
-    except (ValueError, MemoryError, RecursionError, zipfile.BadZipFile, zlib.error) as error:
+        items = json_file(path) if start(path)[:2] != b"PK" else _only_member(path)
+    except (ValueError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         place = f"{skipped.file(path)} ({printable(one_line(error))})"
-        skipped.add("damaged files, of which the rest is skipped", place)
+        skipped.add("damaged files skipped", place)
+    for number, item in enumerate(items):
+        place = f"{skipped.file(path)}, item {number}"
+        if isinstance(item, dict):
+            yield place, item
+        else:
+            skipped.add("damaged items skipped", f"{place} (not an object)")
     skipped.read += path.stat().st_size
+
+
+def json_file(path: Path) -> Any:
+    """Return the JSON of a file. Raises ValueError: not JSON in UTF-8, too deep or too large."""
+    return untrusted.json_value(path.read_bytes())
+
+
+def _only_member(path: Path) -> Any:
+    with archive(path) as packed:
+        inside = [name for name in packed.namelist() if name.endswith(".json")]
+        inside = [name for name in inside if not name.startswith("__MACOSX/")]
+        if len(inside) != 1:
+            raise ValueError(f"a zip of {len(inside)} JSON files; unpack it")
+        return untrusted.json_value(packed.read(inside[0]))
 
 
 def _objects(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -190,49 +192,6 @@ def _objects(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]
             yield place, record
         else:
             skipped.add("damaged lines skipped", f"{place} ({why})")
-
-
-def parts(file: IO[bytes], within: str | None = None) -> Iterator[Any]:
-    """Yield the object of a JSON file up to its list `within`, then that list's items one by one.
-
-    None: the file is a list. Only one value is in memory. Raises ValueError: invalid JSON or UTF-8,
-    or a value of over MOST_LINE characters. MemoryError, RecursionError: a value too large or too
-    deep.
-    """
-    head, key, text, at, inside = dict[str, Any](), None, "", 0, False
-    decoder = json.JSONDecoder()
-    with io.TextIOWrapper(file, encoding="utf-8-sig") as stream:
-        while True:
-            blank = (_BETWEEN if head or key or inside else _BEFORE).match(text, at)
-            at = blank.end() if blank else at
-            first = text[at : at + 1]
-            if first == "}" or (first == "]" and inside):
-                break
-            if first == "[" and key == within and not inside:
-                at, inside = at + 1, True
-                if within is not None:
-                    yield head
-                continue
-            with contextlib.suppress(json.JSONDecodeError):  # while it is incomplete
-                large = len(text) - at > _LARGE
-                with untrusted.memory_limit(len(text)) if large else contextlib.nullcontext():
-                    value, end = decoder.raw_decode(text, at)
-                if end < len(text):
-                    at = end
-                    if inside:
-                        yield value
-                    elif key is None:
-                        key = value
-                    else:
-                        head[key], key = value, None
-                    continue
-            text, at = text[at:], 0
-            more = max(1 << 16, len(text))
-            if len(text) > untrusted.MOST_LINE or not (further := stream.read(more)):
-                raise ValueError("no JSON, or cut off")
-            text += further
-    if not inside:
-        yield head
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Parquet with a row per attempt, as in `harimo/scorio-trace`; damaged parts are named."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -134,41 +133,31 @@ def batches(
     """
     size = path.stat().st_size
     with pq.ParquetFile(path) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        sizes = np.array([max(group.total_byte_size, 1) for group in groups])
-        counts = np.array([group.num_rows for group in groups], np.int64)
-        starts, done = [0, *np.cumsum(counts).tolist()], 0
-        # Small groups are read together, to save calls; not all groups, to save memory.
-        ends = np.flatnonzero(np.diff(np.cumsum(sizes) // _NEAR)) + 1
-        spans = deque[tuple[list[int], int]]()
-        for span in np.split(np.arange(len(groups)), ends):
-            near = (_NEAR * counts[span] // sizes[span]).min(initial=_MOST_ROWS)
-            spans.append((span.tolist(), max(1, int(near))))
-        while spans:
-            span, rows = spans.popleft()
-            parts, at = file.iter_batches(rows, span, columns), starts[span[0]] if span else 0
-            try:
-                while True:
-                    with untrusted.memory_limit(size):  # whatever the file declares
-                        if (batch := next(parts, None)) is None:
-                            break
-                        table = _plain(batch.slice(max(0, done - at)))  # only new rows
-                    at += batch.num_rows
-                    done += table.num_rows
-                    step = max(1, table.num_rows * _NEAR // max(table.nbytes, 1))
-                    for start in range(0, table.num_rows, step):
-                        piece = table.slice(start, step)
-                        yield piece.num_rows, piece
-            except _DAMAGE as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise  # the disk fails, not the file
-                if len(span) > 1:  # read each group alone
-                    spans.extendleft(([i], rows) for i in span[::-1] if starts[i + 1] > done)
-                elif rows > _FEW:
-                    spans.appendleft((span, _FEW))
-                elif (lost := starts[span[0] + 1] - done) > 0:
-                    done += lost
-                    place = f"{path.name}, {lost} rows of group {span[0]} ({one_line(error)})"
+        for i in range(file.num_row_groups):
+            group, done = file.metadata.row_group(i), 0
+            near = max(1, _NEAR * group.num_rows // max(group.total_byte_size, 1))
+            for rows in (min(near, _MOST_ROWS), _FEW):  # few where these do not fit into memory
+                parts, at = file.iter_batches(rows, [i], columns), 0
+                try:
+                    while True:
+                        with untrusted.memory_limit(size):  # whatever the file declares
+                            if (batch := next(parts, None)) is None:
+                                break
+                            table = _plain(batch.slice(max(0, done - at)))  # only new rows
+                        at += batch.num_rows
+                        done += table.num_rows
+                        step = max(1, table.num_rows * _NEAR // max(table.nbytes, 1))
+                        for start in range(0, table.num_rows, step):
+                            piece = table.slice(start, step)
+                            yield piece.num_rows, piece
+                    break
+                except _DAMAGE as error:
+                    if isinstance(error, OSError) and error.errno is not None:
+                        raise  # the disk fails, not the file
+                    why = one_line(error)
+            else:
+                if (lost := group.num_rows - done) > 0:
+                    place = f"{path.name}, {lost} rows of group {i} ({why})"
                     skipped.add("damaged rows skipped", place, lost)
                     yield lost, None
 

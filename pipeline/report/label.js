@@ -1,4 +1,4 @@
-// The page of `label`: one attempt at a time, and a person says by a key whether it is correct.
+// The page of `label`: one attempt at a time, which a person labels with a key.
 // Labels stay in the browser, by person and attempt, until they are downloaded.
 
 const { Component, html, render } = htmPreact;
@@ -11,8 +11,7 @@ let [person, labels, at] = ["labels", new Map(), 0];
 function load(name) {
   person = name.replace(/[^\w-]/g, "_") || "labels";
   keep("bayes-labeler", person);
-  labels = new Map([...rows.filter(({ correct }) => correct !== null).map((row) => [nameOf(row), row.correct]),
-    ...JSON.parse(kept(`bayes-labels-${person}`) ?? "[]")]);
+  labels = new Map(JSON.parse(kept(`bayes-labels-${person}`) ?? "[]"));
   show(rows.findIndex((row) => labelOf(row) === undefined));
 }
 const CHOICES = [["y", true, "✓ correct"], ["n", false, "✗ not correct"], ["u", null, "? cannot tell"]];
@@ -50,7 +49,7 @@ function draw() {
         <button type="button" onClick=${() => show(at - 1)}>← <kbd>k</kbd></button>
         <button type="button" onClick=${() => show(at + 1)}>→ <kbd>j</kbd></button>
         ${answer && html`<button type="button" onClick=${toAnswer}>↓ Answer <kbd>a</kbd></button>`}
-        <input id="name" aria-label="Your name" value=${person} onChange=${(event) => load(event.target.value)} />
+        <label for="name">Name</label> <input id="name" value=${person} onChange=${(event) => load(event.target.value)} />
         <button type="button" onClick=${download}>Download <kbd>s</kbd></button></div></div></section>
     <section aria-label="Problem" key=${`problem ${at}`}><h3>Problem</h3>${prose(row.problem)}
       ${row.gold && html`<p>Gold answer: <bdi>${row.gold}</bdi></p>`}</section>

@@ -1,7 +1,7 @@
-"""The verb `label`: a page where a person labels attempts, blind to model and judge.
+"""The verb `label`: a page on which a person labels attempts, blind to model and judge.
 
-The page is one file without network, of the report's parts. It keeps labels in the browser and
-hands them over as a download, `NAME.jsonl`, which `score RUN labels=NAME.jsonl` reads.
+The page is one file without network, made of the report's parts. It keeps labels in the browser;
+its download `NAME.jsonl` is what `score RUN labels=NAME.jsonl` reads.
 """
 
 import random
@@ -31,11 +31,11 @@ _PARTS = ("label", "maths", "prose")
 
 
 def label(words: list[str], open: bool = False) -> None:
-    """Draw attempts to label, and write the page on all of them; `open`: open it in the browser.
+    """Draw attempts to label, and write a page with all of them; `open`: open it in the browser.
 
-    `labels.sample=N` draws N more: the first at random, later ones rather where the labels so far
-    show errors, or grader and verifier disagree. Several runs share a page, in random order.
-    Raises UserError: no run, or one without outcomes or texts.
+    `labels.sample=N` draws N more: first uniformly, later with larger probabilities where the
+    labels so far show errors, or grader and verifier disagree. Several runs share a page, in random
+    order. Raises UserError: no run, or one without outcomes or texts.
     """
     folders, settings = compose.folders_of(words)
     paths = [run for folder in folders for run in find.runs_in(Path(folder))]
@@ -56,7 +56,7 @@ def label(words: list[str], open: bool = False) -> None:
 
 
 def draw(run: Run) -> labels.Drawn:
-    """Draw what `labels.sample` asks for, by default 60 attempts of a run without any; keep all."""
+    """Draw `labels.sample` more attempts, by default 60 for a run without any; return all."""
     found, before = outcomes.read(run), labels.drawn(run)
     keys = people.keys_of(found)
     sample = labels.Drawn(keys, np.empty((0, keys.size)), keys[:0], keys[:0])
@@ -86,10 +86,9 @@ def draw(run: Run) -> labels.Drawn:
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """Return what the page shows of a run's drawn attempts, and by what its download names them."""
-    sample, file = draw(run), run.cfg.labels.file
+    """Return the drawn attempts of a run: what the page shows, and the keys of its download."""
+    sample = draw(run)
     whole = 1 - np.prod(1 - sample.chances, axis=0)
-    given = labels.rows(Path(file).expanduser(), run) if file else {}
     chances = dict(zip(sample.keys.tolist(), whole.tolist(), strict=True))
     answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), sample.order)["answer"]
     found, keys = list[dict[str, Any]](), sample.order.tolist()
@@ -106,8 +105,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "marker": run.cfg.model.reasoning_end,
             "scores": run.cfg.point_weights,
         }
-        correct = given[keys[i]]["correct"] if keys[i] in given else None
-        found.append({**key, "chance": chances[keys[i]], "correct": correct, **of_page})
+        found.append({**key, "chance": chances[keys[i]], **of_page})
     return found
 
 

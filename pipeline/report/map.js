@@ -48,7 +48,7 @@ function mapTables(data, columns) {
     ...${attributes}>${part === null ? "–" : Math.round(100 * part)}<//></td>`;
   const ofModel = (m) => (q) => {
     const { name, side } = data.models[m];
-    const label = `${name}, ${data.questions[q]}: ${data.correct[m][q]} of ${data.graded[m][q]} correct`;
+    const label = `${name}, ${data.questions[q]}: ${+data.correct[m][q].toFixed(2)} of ${data.graded[m][q]} correct`;
     const open = ({ currentTarget }) => {
       reading.cell = currentTarget;
       rove(currentTarget.closest(".map"), currentTarget);
@@ -61,7 +61,7 @@ function mapTables(data, columns) {
     <a href=${address(data.name, "", data.questions[q])} tabindex="-1">${named(data.questions[q])}</a></th>`;
   const lines = Array.from({ length: Math.ceil(questions.length / columns) },
     (_, i) => questions.slice(i * columns, (i + 1) * columns));
-  return lines.map((line) => html`<table aria-label=${`Share of correct attempts, ${data.name}`}
+  return lines.map((line) => html`<table aria-label=${`Mean scores, ${data.name}`}
     style=${{ "--columns": columns, "--own": line.length }}>
     <thead><tr><th scope="col" aria-label="model"></th>${line.map(head)}</tr></thead>
     <tbody>

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open, next_attempts
-from bayes_at_n.pipeline.compare.leaderboard import HEADLINE
+from bayes_at_n.pipeline.compare.leaderboard import HEADLINE, by_likelihood
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import style
@@ -50,7 +50,7 @@ def dataset(
     notices = [*cohort.differences, *cohort.warnings]
     of_rubrics = _categories(cohort, cfg, notices)
     tables = comparison.tables_of(cohort, cfg)
-    if not cfg.scoring.caps:
+    if not (cfg.scoring.caps or by_likelihood(cohort)):
         tables |= caps.tables(cohort, cfg)
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
@@ -115,8 +115,9 @@ def _categories(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> ByRu
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     """Count correct and graded attempts of each model and question, for the page's map.
 
-    Returns `name`, `questions` (M), `correct` and `graded` (L lists of M numbers), `models`, so far
-    without side files, and `problems`: their beginnings, "" without `texts`.
+    Returns `name`, `questions` (M), `correct` (of points: the sum of their scores) and `graded` (L
+    lists of M numbers), `models`, so far without side files, and `problems`: their beginnings, ""
+    without `texts`.
     """
     rows = cohort.members[0].run.questions if texts and cohort.members else []
     problems = {row["question_id"]: row["problem"] or "" for row in rows}
@@ -125,7 +126,7 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
         "name": cohort.dataset,
         "questions": cohort.question_ids,
         "problems": [problems.get(qid, "")[:LONGEST] for qid in ids],
-        "correct": (cohort.outcomes == CORRECT).sum(axis=2).tolist(),
+        "correct": scoring.values(cohort.matrix()).filled(0).sum(axis=2).tolist(),
         "graded": (cohort.outcomes != PENDING).sum(axis=2).tolist(),
         "models": [{"name": name, "side": False, "note": None} for name in cohort.names],
     }
@@ -264,7 +265,8 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
     They are a column wide, to fit on a phone. `tables` are those of the page.
     """
     with style.narrow():
-        yield from _costs(cohort, tables)
+        if not by_likelihood(cohort):  # which generates nothing
+            yield from _costs(cohort, tables)
         calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
             drawn = calibration.reliability("", calibrated)

@@ -11,6 +11,7 @@ from bayes_at_n.pipeline.store import graded
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
 
 _LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
+_OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
 _TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
 _PER_RUN = (
     "model",
@@ -47,10 +48,11 @@ def _made(run: Run) -> dict[str, Any]:
     name, known = cfg.engine.name, differences.sampling_known(run) is not False
     versions = sorted({str(e.get(name) or e.get("version") or "") for e in engines} - {""})
     settings = differences.protocol(run) | {"engine.name": None, "prompt.name": cfg.prompt.name}
+    ignored = _LONG + _OF_SAMPLES * bool(cfg.sampling.likelihood)
     sampled = {
         _TITLES.get(key, key.removeprefix("sampling.")): value
         for key, value in settings.items()
-        if key not in _LONG and known
+        if key not in ignored and known
     }
     grader = cfg.dataset.answer if cfg.dataset.judge is None else f"judge={cfg.dataset.judge}"
     return {

@@ -39,7 +39,7 @@ _MISSING = {
     "completion_bpt": "log-probs of completions: sample with sampling.logprobs=true",
     **dict.fromkeys("ABC", "a verifier's probabilities: `run` with verifier=NAME"),
 }
-FALLBACK = "invalid is repeated_pattern alone: not every attempt has a verdict"
+FALLBACK = "invalid: repeated patterns only, as not every attempt has a verifier's verdict"
 _ALONE = (
     "* own thresholds: quantiles of this run alone, so an equal share of each model's attempts is"
     " confident, or short; `compare` takes quantiles of all models together"
@@ -167,10 +167,12 @@ def scored(run: Run) -> Scored:
     usable = graded & ended
     if (usable & verified).any():
         usable &= verified
+    if not usable.any() and graded.any():
+        reason = "its attempts have no finish_reason, which categories need"
+        raise UserError(f"{run.path}: {reason}; leave out that stage: stages=[grade,score]")
     if not usable.any():
         verb = "grade" if run.attempts.exists() or run.grades.exists() else "generate"
-        reason = "no attempt has a grade and a finish_reason"
-        raise UserError(f"{run.path}: {reason}; run `{PROGRAM} {verb}`")
+        raise UserError(f"{run.path}: no attempt has a grade; run `{PROGRAM} {verb}`")
     if left_out := int((graded & ~usable).sum()):
         warn(f"{run.path}: {left_out} attempts have no verdict or finish_reason and are left out")
     table = table.filter(pa.array(usable)).combine_chunks()

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.score.headline import headline, named
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, Lengths, capped, correct
+from bayes_at_n.pipeline.store.outcomes import Lengths, capped
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.results import Summary
 
@@ -32,15 +32,15 @@ COLUMNS = (
 Forecast = tuple[dict[str, Any], str]  # and a line about it
 
 
-def check(run: Run, codes: Codes, lengths: Lengths) -> None:
+def check(run: Run, matrix: Any, lengths: Lengths) -> None:
     """Raise UserError where some graded attempt does not say its tokens."""
-    graded = codes != PENDING
+    graded = ~np.ma.getmaskarray(matrix)  # type: ignore[no-untyped-call]
     if lacking := int((graded & (lengths.tokens < 0)).sum()):
         of = f"{lacking:,} of {int(graded.sum()):,} graded attempts"
         raise UserError(f"{run.path}: {of} have no token counts; remove caps= and forecast=")
 
 
-def read(run: Run, codes: Codes) -> tuple[Table | None, Forecast | None]:
+def read(run: Run, matrix: Any) -> tuple[Table | None, Forecast | None]:
     """Make the curve and the forecast that `scoring.caps` and `scoring.forecast` ask for.
 
     Raises UserError: as `check`; as `_forecast`.
@@ -48,13 +48,13 @@ def read(run: Run, codes: Codes) -> tuple[Table | None, Forecast | None]:
     settings, curve = run.cfg.scoring, None
     if not settings.caps and not settings.forecast:
         return None, None
-    check(run, codes, lengths := outcomes.lengths(run))
+    check(run, matrix, lengths := outcomes.lengths(run))
     if settings.caps:
         caps = chosen(run, settings.caps, lengths)
         title = f"score by max_tokens: {run.cfg.model.name} on {run.cfg.dataset.name}"
         lines = [*what(settings), *notes("this run", lengths, caps)]
-        curve = Table(title, COLUMNS, points(codes, lengths, caps, settings), lines)
-    return curve, _forecast(run, codes, lengths) if settings.forecast else None
+        curve = Table(title, COLUMNS, points(matrix, lengths, caps, settings), lines)
+    return curve, _forecast(run, matrix, lengths) if settings.forecast else None
 
 
 def what(settings: CapsConfig) -> list[str]:
@@ -70,26 +70,27 @@ def what(settings: CapsConfig) -> list[str]:
 
 
 def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
-    """Return the limits asked for; auto: powers of two, from where 5% ended up to max_tokens."""
+    """Return the limits asked for; auto: powers of two, from where 5% ended to where all have."""
     if [*caps] != [AUTO]:
         return sorted({int(cap) for cap in caps})
-    most = int(min(lengths.known, run.cfg.sampling.max_tokens))
+    longest = 1 << (int(lengths.tokens.max()) - 1).bit_length()
+    most = int(min(lengths.known, run.cfg.sampling.max_tokens, longest))
     short = float(np.quantile(lengths.tokens[lengths.tokens > 0], 0.05, method="lower"))
     first = min(int(np.log2(max(short, 1))), most.bit_length() - 1)
     return [*(2**i for i in range(first, most.bit_length()) if 2**i < most), most]
 
 
 def points(
-    codes: Codes, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
+    matrix: Any, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
     """Make a row of `COLUMNS` at each limit, of the headline; blank above what attempts tell."""
-    graded = codes != PENDING
+    graded = ~np.ma.getmaskarray(matrix)  # type: ignore[no-untyped-call]
     tokens, cut = lengths.tokens[graded], lengths.cut[graded]
     rows = list[dict[str, Any]]()
     for cap in caps:
         rows.append({"max_tokens": cap})
         if cap <= lengths.known:
-            right = correct(capped(codes, lengths.tokens, cap))
+            right = capped(matrix, lengths.tokens, cap)
             found = headline(right, settings)
             rows[-1] |= {"score": found.pop("value"), **found}
             rows[-1]["avg"], rows[-1]["avg_sigma"] = scoring.avg(right)
@@ -113,9 +114,11 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
     return [f"{name}: {line}" for line in lines]
 
 
-def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
+def _forecast(run: Run, matrix: Any, lengths: Lengths) -> Forecast:
     """Forecast the score at `scoring.forecast`. Raises UserError: the attempts tell it."""
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
+    if run.cfg.point_weights:
+        raise UserError(f"forecast={cap}: not for points; caps= shows smaller limits")
     if cap <= lengths.known:
         most = run.cfg.sampling.max_tokens
         if cap > most:  # every attempt ended by itself
@@ -126,7 +129,7 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
         raise UserError(f"forecast={cap}: these attempts reach that limit; use caps={cap}")
     # Questions whose limit is the context stay as they are.
     limit = np.where(lengths.limits < run.cfg.sampling.max_tokens, lengths.limits, cap)
-    tokens, right = np.maximum(lengths.tokens, 1), correct(codes)
+    tokens, right = np.maximum(lengths.tokens, 1), matrix
 
     def score(R: Any) -> Summary:
         found = headline(R, run.cfg.scoring)
@@ -134,7 +137,7 @@ def _forecast(run: Run, codes: Codes, lengths: Lengths) -> Forecast:
 
     found = scoring.forecast(right, tokens, lengths.cut, limit, score, level)
     own = headline(right, run.cfg.scoring)
-    name, _ = named({"": own["prior"]}, codes.shape[1])
+    name, _ = named({"": own["prior"]}, matrix.shape[1])
     value = f"{found.value:.3f} ({percent(level)}: {found.low:.3f} to {found.high:.3f})"
     title = f"{'no ' * bool(found.why)}forecast of {name}"
     line = (

@@ -17,6 +17,7 @@ from bayes_at_n.scoring.numerics.results import Clusters, Summary
 from bayes_at_n.verifiers import LETTERS
 
 Parts = dict[str, Any]
+_MOST = {"probability": 1.0, "brier": 2.0, "log_score": math.inf}  # of measures from 0 on
 _ENDLESS = 10**9  # equal trials of a question, which leave no uncertainty about it
 
 
@@ -38,8 +39,9 @@ def measured(run: Run) -> dict[str, Parts]:
         right = np.array([LETTERS.index(run.questions[place]["gold"]) for place in places])
         scores = option_scores(values(run.cfg, table["options"]), right)
         found["accuracy"] = accuracy(scores.chosen == right, level, clusters)
-        for name in ("probability", "brier", "log_score"):
-            found[name] = question_mean(getattr(scores, name), level, clusters)
+        for name, most in _MOST.items():
+            mean, sigma, low, high = question_mean(getattr(scores, name), level, clusters)
+            found[name] = Summary(mean, sigma, max(low, 0.0), min(high, most))
     gold = [options[i] for options, i in zip(table["options"].to_pylist(), right, strict=True)]
     bits = np.array([-one["logprob"] / math.log(2) / one["bytes"] for one in gold])
     found["bits_per_byte"] = question_mean(bits, level, clusters)

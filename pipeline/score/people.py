@@ -1,7 +1,7 @@
-"""The score corrected by people's labels: the judge's errors, by length, and intervals with them.
+"""Scores corrected by human labels, and the judge's errors by length of the response.
 
-The judge is whatever decides the run's outcomes, and beside it the verifier where there are
-verdicts. Scores are avg over these questions, as what people would call correct.
+The judge is whatever decides the run's outcomes; the verifier, where its verdicts differ from
+them, is a second one. Corrected scores estimate avg@N under human labels.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
 GROUPS = ("shorter", "longer")  # half of the attempts
+_ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
 
 
 def keys_of(graded: Outcomes) -> Ints:
@@ -32,22 +33,19 @@ def keys_of(graded: Outcomes) -> Ints:
 
 
 def words(run: Run, found: Outcomes, keys: Ints) -> dict[str, Floats]:
-    """Return what each judge says of the attempts, (n,), 0 to 1: `outcomes`, and any `verifier`.
+    """Return each judge's score of the attempts, (n,), 0 to 1: `outcomes`, and any `verifier`.
 
-    Where no outcome could be decided, it is the verifier's P(A), or 0.
+    An undecided outcome counts as the verifier's P(A), or 0.
     """
     verdict = rowkeys.aligned(run, graded.read_verdicts(run, ["a", "label"], "warn").table, keys)
     codes = found.codes[found.codes != PENDING]
     p = pc.fill_null(verdict["a"], 0.0).to_numpy().clip(0, 1)
     scored = values(found.matrix).filled(0)[found.codes != PENDING].astype(np.float64)  # or points
-    said = {"outcomes": np.where(np.isin(codes, UNDECIDED), p, scored)}
-    if not verdict["label"].null_count:
-        said["verifier"] = pc.equal(verdict["label"], "A").cast("float64").to_numpy()
-    return {
-        name: of
-        for name, of in said.items()
-        if name == "outcomes" or (of != said["outcomes"]).any()
-    }
+    own = np.where(np.isin(codes, UNDECIDED), p, scored)
+    if verdict["label"].null_count or run.cfg.point_weights:
+        return {"outcomes": own}
+    other = pc.equal(verdict["label"], "A").cast("float64").to_numpy()
+    return {"outcomes": own} | ({"verifier": other} if (other != own).any() else {})
 
 
 def lengths(run: Run, keys: Ints) -> Ints:
@@ -57,9 +55,9 @@ def lengths(run: Run, keys: Ints) -> Ints:
 
 
 def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
-    """Guess the squared error of the judge's word on each attempt, (n,).
+    """Estimate the squared error of the judge on each attempt, (n,).
 
-    From the labels so far, by what it says, by length, and where outcome and verifier differ.
+    From the labels so far, by outcome, by length, and by whether the verifier agrees.
     """
     said, people = words(run, found, keys), labels.read(run, keys)
     own = said["outcomes"]
@@ -73,7 +71,7 @@ def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
 
 
 def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
-    """Correct avg by the run's labels; return what `scores.json` holds of it, and a table.
+    """Correct avg by the run's labels; return the record for `scores.json`, and a table.
 
     None without labels. Raises UserError: a file of labels cannot be used.
     """
@@ -118,7 +116,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     alone = scoring.prediction_powered(np.zeros(keys.size), people.values, people.at, rate=0, **own)
     add("labels alone", alone.value, *alone[2:4])
     record["labels_alone"] = {k: v for k, v in alone._asdict().items() if k != "pool"}
-    lines = ["missed: correct attempts judged wrong; accepted: wrong ones judged correct"]
+    lines = [_ERRORS + ("; from half of the points on" if run.cfg.point_weights else "")]
     if agreed := _agreement(people):
         record["agreement"], line = agreed
         lines.append(line)
@@ -129,22 +127,23 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         Column("missed", "missed"),
         Column("accepted", "accepted"),
     ]
-    title = f"{plural(people.at.size, 'label')} of people, {plural(keys.size, 'attempt')}"
+    title = f"{plural(people.at.size, 'human label')}, {plural(keys.size, 'attempt')}"
     return record, Table(title, columns, rows, lines)
 
 
 def of_runs(runs: Mapping[str, Run]) -> Table | None:
     """Tabulate score and corrected score of each run with labels; None where none has any."""
     rows, columns = list[Parts](), list[Column]()
+    lines = [_ERRORS, "ranks and differences take outcomes as they are, without the judge's error"]
     for name, run in runs.items():
         if labels.files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
             rows += [{"model": name, **row} for row in made[1].rows[:2]]
             columns = [Column("model", "model", align="left"), *made[1].columns]
-    return Table("scores corrected by people's labels", columns, rows) if rows else None
+    return Table("scores corrected by human labels", columns, rows, lines) if rows else None
 
 
 def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:
-    """Count the judge's errors among the labeled attempts of a group; labels of 0.5 are of none."""
+    """Count the judge's errors among the labeled attempts of a group, but for labels of 0.5."""
     sure, word = among[people.at] & (people.values != 0.5), said[people.at] == 1
     right = people.values > 0.5
     counts = {"missed": (sure & right, ~word), "accepted": (sure & ~right, word)}
@@ -161,9 +160,9 @@ def _agreement(people: People) -> tuple[Parts, str] | None:
         return None
     alpha = krippendorff([*shared.values()], "interval", [key >> 32 for key in shared])
     same = float(np.mean([len({*said}) == 1 for said in shared.values()]))
-    names = joined(sorted(people.by), 5)
+    names = sorted(name for name, of in people.by.items() if of.keys() & shared.keys())
     line = (
-        f"{names} agree on {same:.1%} of {plural(len(shared), 'attempt')}, Krippendorff's alpha"
-        f" {alpha.alpha:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
+        f"{joined(names, 5)} agree on {same:.1%} of {plural(len(shared), 'attempt')},"
+        f" Krippendorff's alpha {alpha.alpha:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
     )
-    return {"people": [*people.by], "same": same, **alpha._asdict()}, line
+    return {"people": names, "same": same, **alpha._asdict()}, line

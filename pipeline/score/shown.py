@@ -25,6 +25,7 @@ BY_LIKELIHOOD = {
     "log_score": "log score, nats (lower is better)",
     "bits_per_byte": "bits per byte of the right answer",
 }
+OVER_QUESTIONS = "N=1: log-probs are not random, so intervals are over questions only"
 STOPPED = "stopped"  # in the manifest, as `settle` left it
 
 
@@ -52,7 +53,10 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     what = "".join(named({scores["model"]: scores["headline"]["prior"]}, scores["trials"]))
     title, rows = f"{scores['model']} on {scores['dataset']}: {what}", _rows(scores, metrics)
     display.show(Table(title, columns, rows, [_assumed(scores)]))
-    shares = ", ".join(f"{n} {share:.1%}" for n, share in scores.get("shares", {}).items() if share)
+    named_shares = {n.replace("_", " "): of for n, of in scores.get("shares", {}).items() if of}
+    why = [f"{n} {named_shares.pop(n):.1%}" for n in ("truncated", "unboxed") if n in named_shares]
+    shares = ", ".join(f"{n} {share:.1%}" for n, share in named_shares.items())
+    shares += f" ({', '.join(why)})" * bool(why)
     if points := scores.get("points"):
         parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
         results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")
@@ -77,12 +81,13 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
 def _assumed(scores: Parts) -> str:
     """Write what intervals assume, and what the trials show of it."""
     if "likelihood" in scores:
-        return "N=1: log-probs are not random, so intervals are over questions only"
+        return OVER_QUESTIONS
     if (luck := scores["uniform_prior"].get("avg", {}).get("inflation")) is None:
-        return "intervals take attempts as independent, which these trials cannot show"
+        return "intervals assume independent attempts, which these trials cannot show"
     return (
-        f"intervals take attempts as independent: trials vary {luck['value']:.2f} times as much"
-        f" ({percent(scores['confidence'])} interval {luck['low']:.2f} to {luck['high']:.2f})"
+        f"intervals assume independent attempts (design effect 1); of these trials it is"
+        f" {luck['value']:.2f} ({percent(scores['confidence'])}: {luck['low']:.2f} to"
+        f" {luck['high']:.2f})"
     )
 
 
@@ -175,23 +180,24 @@ def sample_size(questions: int, clusters: int) -> str:
 
 
 def next_attempts(
-    found: "scoring.NextAttempts", models: Sequence[str] = (), greedy: bool = False
+    found: "scoring.NextAttempts", models: Sequence[str] = (), fixed: bool = False
 ) -> dict[str, Any]:
     """Record whether more trials or more questions are worth their attempts, with a sentence.
 
-    `models`: the two that `found` compares. Numbers that are not known are None.
+    `models`: the two that `found` compares; `fixed`: trials are not random, as of greedy decoding.
+    Numbers that are not known are None.
 
     >>> coins = [[1, 0] * 4] * 10 + [[1] * 8] * 10
     >>> print(next_attempts(scoring.next_attempts(coins))["sentence"])
-    1,000 more attempts, as 50 more trials per question, narrow the interval by 63%; that on \
-similar questions by 12%, or by 63% as 125 new questions
+    1,000 more attempts, as 50 more trials per question, narrow the interval by 63% (by 12% on \
+similar questions); as 125 new questions, by 63% on similar questions
     """
     of = f" of {models[0]} minus {models[1]}" if len(models) > 1 else ""
     why = "all trials of a question agree"
     if np.isnan(found.here):
         why = "one trial per question does not show how much trials vary"
-    if greedy:
-        why = "greedy trials repeat each other"
+    if fixed:
+        why = "another trial would repeat the first"
     sentence = (
         f"more questions, not more trials: {why}; {found.halving:,} new questions halve the"
         f" interval{of} on similar questions"
@@ -199,9 +205,9 @@ similar questions by 12%, or by 63% as 125 new questions
     if found.here > 0:
         sentence = (
             f"{found.attempts:,} more attempts, as {found.trials:,.{int(found.trials < 10)}f} more"
-            f" trials per question, narrow the interval{of} by {found.here:.0%}; that on similar"
-            f" questions by {found.elsewhere:.0%}, or by {found.questions_elsewhere:.0%} as"
-            f" {found.questions:,.0f} new questions"
+            f" trials per question, narrow the interval{of} by {found.here:.0%} (by"
+            f" {found.elsewhere:.0%} on similar questions); as {found.questions:,.0f} new"
+            f" questions, by {found.questions_elsewhere:.0%} on similar questions"
         )
     values = {key: None if value != value else value for key, value in found._asdict().items()}
     return values | {"sentence": sentence}

@@ -103,7 +103,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
             )
         verb = "grade" if (graded.ruled == PENDING).all() else "verify"
         raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
-    curve, forecast = caps.read(run, graded.codes)  # what it refuses, before anything is shown
+    curve, forecast = caps.read(run, graded.matrix)  # what it refuses, before anything is shown
     dated = since.compared(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
@@ -201,13 +201,14 @@ def _scores(
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
     undecided = np.isin(graded.codes, UNDECIDED)
-    if undecided.any() and graded.points is None:
+    failed = run.cfg.dataset.answer == "code"  # a program that takes too long
+    if undecided.any() and graded.points is None and not failed:
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
         scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
     if len({*drawn}) > 1 and "avg" in summaries:
         more = scoring.next_attempts(matrix, clusters=drawn)
-        greedy = run.cfg.sampling.temperature == 0 or bool(by_likelihood)
-        scores["next_attempts"] = shown.next_attempts(more, greedy=greedy)
+        fixed = run.cfg.sampling.temperature == 0 or bool(by_likelihood)
+        scores["next_attempts"] = shown.next_attempts(more, fixed=fixed)
     if how := shown.stopped(run):
         scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
     if run.cfg.prior.run is not None:

@@ -1,7 +1,7 @@
-"""People's labels of a run's attempts: `labels/NAME.jsonl`, a file a person.
+"""Human labels of a run's attempts: `labels/NAME.jsonl`, one file per person.
 
-`labels/drawn.npz` is the sample that `label` drew, with the chance that every attempt had. Without
-it a row's own `chance` counts; without that, attempts are taken as drawn at random.
+`labels/drawn.npz` is the sample that `label` drew, with the probability of each attempt. Without
+it a row's own `chance` counts; without that, attempts are taken as drawn uniformly at random.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n.pipeline.base import atomic, untrusted
-from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import rowkeys
@@ -24,14 +24,14 @@ Row = dict[str, Any]
 
 
 class Drawn(NamedTuple):
-    """Which of n attempts were drawn to be labeled in R draws, and with what chance each was to be.
+    """Attempts drawn for labeling, of n attempts in R draws, with inclusion probabilities.
 
     Within a draw the order is random, so that whoever stops early has labeled a random part of it.
     """
 
     keys: Ints  # (n,) `rowkeys.encode`
-    chances: Floats  # (R, n) of each draw, had the attempt not been drawn before
-    order: Ints  # (m,) keys of the drawn
+    chances: Floats  # (R, n) in each draw, had the attempt not been drawn before
+    order: Ints  # (m,) keys of the drawn attempts
     draws: Ints  # (m,) the draw of each, 0..R-1
 
 
@@ -39,18 +39,18 @@ class People(NamedTuple):
     """Labels of m attempts."""
 
     at: Ints  # (m,) indices in the keys that were asked for
-    values: Floats  # (m,) 1 correct, 0 not; the mean of what several people say
-    chances: Floats | None  # (m,) of each to have been drawn; None: at random
+    values: Floats  # (m,) 1 correct, 0 not; of several people the mean
+    chances: Floats | None  # (m,) inclusion probabilities; None: uniform
     by: dict[str, dict[int, float]]  # each person's labels, by key of the attempt
 
 
 def files(run: Run) -> list[Path]:
-    """Return the files of labels in a run's folder, one a person, in order of names."""
+    """Return the files of labels in a run's folder, one per person, in order of names."""
     return sorted((run.path / "labels").glob("*.jsonl"))
 
 
 def keep(run: Run) -> None:
-    """Copy the labels of `labels=FILE` that are of this run into its folder, as its person's.
+    """Copy this run's labels in `labels=FILE` into its folder, under the file's name.
 
     Rows have `question_id`, `trial` and `correct`: true, false, a number from 0 to 1, or null, and
     of several runs `run`, the name of the folder. Raises UserError: no such file, or no labels.
@@ -84,8 +84,8 @@ def read(run: Run, keys: Ints) -> People | None:
     sample, places = drawn(run), rowkeys.rows_of(known, keys)
     usable = (places >= 0) & np.isin(known, known if sample is None else sample.order)
     if not usable.all():
-        lost = f"{(~usable).sum()} labels are of attempts that were not drawn, or have no outcome"
-        note(f"{run.path}: {lost}; they are left out")
+        lost = plural(int((~usable).sum()), "label")
+        note(f"{run.path}: left out: {lost} of attempts that were not drawn, or have no outcome")
     if not usable.any():
         return None
     known, places = known[usable], places[usable]

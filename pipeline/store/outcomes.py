@@ -186,14 +186,15 @@ def lengths(run: Run, question_ids: Sequence[str] | None = None) -> Lengths:
     return Lengths(tokens, cut, limits, known, int((unknown & ~cut & (tokens >= 0)).sum()))
 
 
-def capped(codes: Codes, tokens: npt.ArrayLike, cap: int) -> Codes:
-    """Return outcomes under a smaller token limit: longer attempts have no answer.
+def capped(matrix: Any, tokens: npt.ArrayLike, cap: int) -> Any:
+    """Return `scored` outcomes under a smaller token limit: longer attempts count 0.
 
-    >>> capped(np.array([0, 0, 1, PENDING], np.int8), [8, 9, 20, -1], 8).tolist()
-    [0, 2, 2, -1]
+    >>> capped(correct([CORRECT, CORRECT, WRONG, PENDING]), [8, 9, 20, -1], 8).tolist()
+    [1, 0, 0, None]
     """
-    longer = (codes != PENDING) & (np.asarray(tokens) > cap)
-    return np.where(longer, np.int8(NO_ANSWER), codes)
+    made = matrix.copy()
+    made[~np.ma.getmaskarray(matrix) & (np.asarray(tokens) > cap)] = 0  # type: ignore[no-untyped-call]
+    return made
 
 
 def price(engine: EngineConfig, prompt_tokens: float, completion_tokens: float) -> float | None:

@@ -111,7 +111,7 @@ class Watch:
                 [found] = checkpoints.find([str(path)])
                 late = found.step is None or found.step <= self.step
                 if late or not windows.NAME.fullmatch(path.name):
-                    why = f"{path}: its name has no step after {self.step}, or odd characters"
+                    why = f"{path.name}: its name has no step after {self.step}, or odd characters"
                     self._leave_out(path, why)
                     continue
                 self.known.append(found)

@@ -111,6 +111,10 @@ def plan(settings: Request[TrajectoryConfig], trainings: Sequence[Training] = ()
     names = [base.dataset.name for base in bases]
     if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
         raise UserError(f"dataset.judge={judge}: trajectory does not verify; remove the setting")
+    if any(base.sampling.likelihood == "gold" for base in bases):
+        raise UserError(
+            "sampling.likelihood=gold: trajectory needs outcomes; use `run` and `score`"
+        )
     kinds = [(name, kind) for name, (kind, _) in zip(names, parts, strict=True)]
     if repeated := [name for name, kind in kinds if kinds.count((name, kind)) > 1]:
         raise UserError(f"dataset: two are called {repeated[0]}; rename one with dataset.name=NAME")

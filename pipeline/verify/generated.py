@@ -1,11 +1,10 @@
-"""Judgements that a judge writes (`verifier.kind=generate`): sample, read and count its votes.
+"""Judges that write their judgement (`verifier.kind=generate`): sample, read and count votes.
 
-A judge's votes are attempts of a run of their own, `RUN/judgements/HASH/`: HASH identifies the
-judge (weights, prompt, engine, sampling), and a question's id is the hash of the text that is
-judged. So they are sampled as attempts are: with seeds and log-probs, by any number of workers,
-resumed after interruptions, within a budget. How votes are read may change later without sampling
-again. A vote that cannot be read is sampled again twice, under other seeds; an attempt none of
-whose votes can be read is undecided: it has no outcome, and does not count as wrong.
+The votes are attempts of a run of their own, `RUN/judgements/HASH/`: HASH identifies the judge
+(weights, prompt, engine, sampling), and a question's id is the hash of the judged text. So votes
+have all that attempts have: seeds, log-probs, several workers, resumption, budgets. Other settings
+of `verifier.judgement` read the same votes anew. An unreadable vote is sampled again twice, with
+other seeds; an attempt without any readable vote is undecided: it has no outcome, and is not wrong.
 """
 
 import itertools
@@ -40,13 +39,14 @@ from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import agreement, judgement
 from bayes_at_n.verifiers.maths.boxed import final_part
 
-TRIES = 3  # of a vote; with temperature 0, where all are equal, one
+TRIES = 3  # samples of a vote at most; with temperature 0 one, since all are equal
 _AT_ONCE = 1024  # prompts rendered together
 _LABEL = {"correct": "A", "wrong": "B", "no_answer": "C"}
-UNDECIDED, _SAYS = "U", "judge.json"  # the file holds name and JudgementConfig
-_SLACK = 3  # bytes of a token at least, where only a server knows the tokens
-Meaning = str | int | None  # of a vote: outcome or points; None: it cannot be read
+UNDECIDED, _SAYS = "U", "judge.json"  # a file with name and JudgementConfig
+_SLACK = 3  # characters per token, where only a server knows the tokens
+Meaning = str | int | None  # of a vote: outcome or points; None: unreadable
 Votes = dict[str, dict[int, Meaning]]  # by text and trial
+Judge = tuple[Run, JudgementConfig]  # the run of its votes, and how they are read
 
 
 def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> None:
@@ -58,29 +58,29 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
         template: the prompt's text.
         made_by: the judge's identity, see `stage.identity`.
 
-    Raises: as `pipeline.generate.stage.generate`.
+    Raises: as `pipeline.generate.stage.generate`; UserError: see `_others`.
     """
     lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(run.path, "attempts were verified"):
         judge = _judge(run, made_by)
+        panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
         of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
         made_from = graded.verdict_inputs(run, of_grades)
         made_from |= {"verifier": made_by, "template": made_by["template"]}
-        if VERDICTS_TABLE.pending(run, made_from | _marks(judge)):
+        if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
             attempts = texts.texts_to_judge(run, template)
             with engines.keeping():
                 unjudged = _sample(run, judge, template, attempts)
             runfolder.save_verifier(original)
-            made_from |= _marks(judge)
-            made_from |= {"unjudged": unjudged} if unjudged else {}
-            _derive(run, judge, attempts, made_from)
+            made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
+            _derive(run, panel, attempts, made_from)
         else:
             note_alone("verify: nothing pending, all attempts are judged")
         report(run, judge)
 
 
-def _marks(judge: Run) -> dict[str, Any]:
-    return {"judgements": tables.marks(judge.path, "attempts")}
+def _marks(panel: Sequence[Judge]) -> dict[str, Any]:
+    return {"judgements": [tables.marks(judge.path, "attempts") for judge, _ in panel]}
 
 
 def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
@@ -92,7 +92,9 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
         sampling.logprobs = False  # they would be those of tokens that the schema allows
     model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
     protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
-    made = {k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels")}
+    made = {
+        k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels", "panel")
+    }
     made["sampling"] = str(protocol)
     folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
@@ -104,10 +106,7 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
 
 
 def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
-    """Sample votes until each text has enough that can be read; return how many are missing.
-
-    That is 0 unless a budget is spent.
-    """
+    """Sample votes until each text has enough; return how many are missing as a budget is spent."""
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
@@ -124,15 +123,15 @@ def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
         most, file = max(limits.values()), judge.path / "wanted.json"
         runfolder.write_json(file, {str(judge.path): [most, most, limits]})
         sampling = replace(judge.cfg.sampling, trials=most)
-        note(f"verify: {plural(missing, 'judgement')} to sample, {votes} of a text")
+        note(f"verify: {plural(missing, 'judgement')} to sample, {votes} per text")
         with substep():
             generate(Run(replace(judge.cfg, sampling=sampling, race=str(file))))
 
 
 def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
-    """Return how many trials of a text are wanted: `votes`, and another for each unreadable one.
+    """Return the number of trials that a text needs: `votes`, and one for each unreadable vote.
 
-    At most `tries` for each vote.
+    It is at most `tries * votes`.
 
     >>> wanted({}, 1), wanted({0: "wrong"}, 1), wanted({0: None}, 1), wanted({0: None, 1: 7}, 1)
     (1, 1, 2, 2)
@@ -149,7 +148,7 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
 
 
 def read(judge: Run, said: JudgementConfig) -> Votes:
-    """Read the judge's votes. One that was cut off is unreadable, even if it holds a judgement."""
+    """Read a judge's votes; one that was cut off is unreadable, even with a judgement in it."""
     found, form, damage = Votes(), said.form, parquet.Damage()
     end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
     for batch in shards.batches(judge.attempts, ATTEMPTS, names, damage):
@@ -207,7 +206,8 @@ def _rows(
             turn, start, end = prompts.fill(template, candidate)
             if render is None and context is not None:
                 most = max(0, _SLACK * (context - limit) - len(turn) + end - start)
-                turn = turn[:start] + _middle_cut(turn[start:end], most) + turn[end:]
+                if end - start > most:
+                    turn = turn[: start + most // 2] + prompts.CUT + turn[end - most // 2 :]
             text = json.dumps(turns(turn, None), ensure_ascii=False) if chat else turn
             ids = built[i].token_ids if built else None
             about = {"problem": "", "gold": "", "question_hash": names[at][:16]}
@@ -216,21 +216,18 @@ def _rows(
         yield pa.Table.from_pylist(rows, QUESTIONS)
 
 
-def _middle_cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most // 2] + prompts.CUT + text[-(most // 2) :]
-
-
-def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, Any]) -> None:
-    """Write the verdicts of all pending parts of attempts."""
+def _derive(
+    run: Run, panel: Sequence[Judge], attempts: pa.Table, made_from: Mapping[str, Any]
+) -> None:
+    """Write the verdicts of all pending parts of attempts, by the votes of a panel of judges."""
     v, votes, keys = run.cfg.verifier, run.cfg.verifier.sampling.trials, attempts["key"].to_numpy()
-    own = read(judge, v.judgement)
-    panel = [own, *_others(run, judge)]
+    of_judges = [read(judge, form) for judge, form in panel]
     rows = list[dict[str, Any] | None]()
     for name in attempts["judged"].to_pylist():
-        given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in panel)
+        given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in of_judges)
         counted = [[one for one in of if one is not None][:votes] for of in given]
         whole = [*itertools.chain.from_iterable(counted)]
-        rows.append(verdict(whole, v) if name in own else None)
+        rows.append(verdict(whole, v) if name in of_judges[0] else None)
     kept = np.array([row is not None for row in rows], bool)
     columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
     ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
@@ -249,18 +246,19 @@ def _derive(run: Run, judge: Run, attempts: pa.Table, made_from: Mapping[str, An
     note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
 
 
-def _others(run: Run, judge: Run) -> Iterator[Votes]:
-    """Yield the votes of the other judges of `verifier.panel`. Raises UserError: there is none."""
+def _others(run: Run, judge: Run) -> Iterator[Judge]:
+    """Yield the other judges of `verifier.panel`. Raises UserError: one did not judge this run."""
     v, paths = run.cfg.verifier, {*run.path.glob(f"judgements/*/{_SAYS}")}
     for name in v.panel:
         for path in sorted(paths - {judge.path / _SAYS}):
             kept = runfolder.read_json(path)
-            said = JudgementConfig(**kept["judgement"])
-            if kept["name"] == name and said.points == v.judgement.points:
-                yield read(runfolder.open_run(path.parent), said)
+            form = JudgementConfig(**kept["judgement"])
+            if kept["name"] == name and form.points == v.judgement.points:
+                yield runfolder.open_run(path.parent), form
                 break
         else:
-            raise UserError(f"verifier.panel={name}: has not judged {run.path} on this scale")
+            scale = f"judgement.points={v.judgement.points}".replace("None", "null")
+            raise UserError(f"verifier.panel={name}: has not judged {run.path} with {scale} yet")
 
 
 _OF_VOTES = pa.schema([VERDICTS.field(n) for n in ("a", "b", "c", "label", "points", "votes")])
@@ -303,7 +301,7 @@ def report(run: Run, judge: Run) -> None:
     note_alone(f"verify: judgements took {si(used.completion_tokens)} tokens")
     if undecided:
         share = f"{undecided} of {plural(len(rows), 'attempt')} are undecided"
-        warn(f"verify: {share}: no judgement of theirs can be read; they are left out of scores")
+        warn(f"verify: {share}: their judgements are unreadable; they are left out of scores")
     most, votes = run.cfg.verifier.judgement.points, rows["votes"].to_pylist()
     if any(len(of) > 1 for of in votes):
         units = votes if most is None else [[*map(int, of)] for of in votes]

@@ -138,8 +138,10 @@ class Session:
         }
 
 
-def in_words(counts: Counter[str], seconds: float) -> str:
+def in_words(counts: Counter[str], seconds: float, boxes: bool = True) -> str:
     """Summarize the attempts of some seconds for the progress line; empty without any.
+
+    `boxes`: whether answers are expected in boxes.
 
     >>> counts = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
     >>> in_words(Counter(counts), 2.0)
@@ -149,9 +151,9 @@ def in_words(counts: Counter[str], seconds: float) -> str:
         return ""
     tokens = counts["completion_tokens"]  # 0: a function or a server that does not count them
     rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
-    boxed, truncated = counts["boxed"] / attempts, counts["truncated"] / attempts
+    boxed = f", {counts['boxed'] / attempts:.0%} boxed" * boxes
     per_second = si(rate / max(seconds, 1e-9))
-    return f"{per_second} {unit}/s, {boxed:.0%} boxed, {truncated:.0%} truncated"
+    return f"{per_second} {unit}/s{boxed}, {counts['truncated'] / attempts:.0%} truncated"
 
 
 def _slurm() -> dict[str, Any] | None:

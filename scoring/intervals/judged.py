@@ -1,18 +1,17 @@
-"""A mean that a judge estimates, corrected by people's labels of some attempts.
+"""Correct a judge's mean score by human labels of a sample of attempts.
 
-Of n attempts a judge (a grader, a verifier, a panel) has a word on each, f_i from 0 to 1, and
-people on m of them, y_i, drawn with known chances c_i. Two estimators, for two situations:
+A judge (a grader, a verifier, a panel) scores each of n attempts, f_i from 0 to 1. Humans label m
+of them, y_i from 0 to 1, drawn with known inclusion probabilities c_i. Two estimators:
 
-- :func:`prediction_powered` is unbiased whatever the judge's errors depend on, takes words and
-  labels between 0 and 1, and any chances. Use it by default.
-- :func:`misclassification` models the errors: within a group (a length, say) they are equally
-  likely for all attempts of which the judge says the same. Of words 0 and 1 it also tells the
-  judge's sensitivity and specificity by group, with intervals, and with few labels its interval is
-  narrower where errors are rare.
+- :func:`prediction_powered` is unbiased whatever the judge's errors depend on, and takes scores and
+  labels between 0 and 1. Use it by default.
+- :func:`misclassification` models the errors: within a group (by length, say), they are equally
+  likely for all attempts with the same score, 0 or 1. It also estimates the judge's sensitivity and
+  specificity by group, and its interval is narrower where errors are rare or labels few.
 
 Attempts are trials of questions. With ``questions`` both intervals are for the mean over *these*
-questions of the chance that people call an attempt correct, as :func:`scoring.avg` and Bayes@N
-have it; without, for these very attempts. ``benchmarks/judged.py`` measures coverage and width.
+questions of the probability of a correct attempt by human labels, like :func:`scoring.avg` and
+Bayes@N; without, for these very attempts. ``benchmarks/judged.py`` measures coverage and width.
 """
 
 from typing import NamedTuple
@@ -33,38 +32,38 @@ from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.numerics.results import Summary, result, within
 
 DRAWS = 4_000  # of a posterior
-_UNIFORM = 0.5  # share of a sample that is drawn without regard to doubts
+_UNIFORM = 0.5  # share of a sample that is drawn uniformly
 
 
 class Corrected(NamedTuple):
-    """What :func:`prediction_powered` finds."""
+    """Result of :func:`prediction_powered`."""
 
     value: float  # may lie outside 0..1, unlike the ends
     sigma: float
     low: float
     high: float
-    rate: float  # lambda: the trust in the judge, 0 (labels alone) to 1
+    rate: float  # lambda: the weight of the judge's scores, 0 (labels alone) to 1
     pool: Summary | None  # for the pool that questions are a sample of; None: without questions
 
 
 class Sample(NamedTuple):
-    """Checked words and labels."""
+    """Checked scores and labels."""
 
-    f: Floats  # (n,) the judge's words
+    f: Floats  # (n,) the judge's scores
     y: Floats  # (m,) the labels
     at: Ints  # (m,) positions of the labeled
-    w: Floats  # (n,) what each attempt counts; sum 1
-    c: Floats  # (m,) the chance of each labeled attempt to be drawn
+    w: Floats  # (n,) weights of attempts; sum 1
+    c: Floats  # (m,) inclusion probabilities of the labeled
     rows: Ints | None  # (n,) the question of each attempt, 0..M-1
 
     @property
     def shares(self) -> Floats:
-        """Return what each label counts, (m,): w / c, scaled to the sum 1 (Hajek 1971)."""
+        """Return the weights of labels, (m,): w / c, scaled to the sum 1 (Hajek 1971)."""
         shares = self.w[self.at] / self.c
         return np.asarray(shares / shares.sum())
 
     def of_trials(self, chance: Floats) -> float:
-        """Return the variance that trials add: chances (n,) are averaged within each question."""
+        """Return the variance that trials add: `chance`, (n,), is averaged within each question."""
         if self.rows is None:
             return 0.0
         many, size = np.bincount(self.rows), np.bincount(self.rows, self.w)
@@ -83,24 +82,30 @@ def prediction_powered(
     clusters: npt.ArrayLike | None = None,
     rate: float | None = None,
 ) -> Corrected:
-    """Estimate the mean label from a judge's word on all attempts and labels of a sample.
+    """Estimate the mean label from a judge's scores of all attempts and labels of a sample.
 
-    ``predicted``, (n,), is the judge's word on each attempt, 0 to 1; ``labels``, (m,), what people
-    say of the attempts ``at``, positions 0..n-1, each once; ``weights``, (n,), what an attempt
-    counts (1/n each by default; their sum is 1); ``chances``, (m,), with what probability each
-    labeled attempt was to be drawn (m/n by default); ``questions``, (n,), the question of each
-    attempt, and ``clusters``, (n,), what it was drawn with for the pool (its question by default).
+    Args:
+        predicted: the judge's scores, 0 to 1, shape (n,).
+        labels: human labels, 0 to 1, (m,).
+        at: the labeled attempts, distinct positions 0..n-1, (m,).
+        weights: of attempts, (n,), with sum 1; None: 1/n.
+        confidence: of the intervals, in (0, 1).
+        chances: inclusion probabilities of the labeled, (m,); None: m/n.
+        questions: the question of each attempt, (n,); None: no variance of trials.
+        clusters: of attempts, (n,), for the interval on similar questions; None: questions.
+        rate: lambda; None: tuned.
+
     With s_i = w_i / c_i, scaled to the sum 1 over the sample::
 
         value = lambda sum_all w_i f_i + sum_sample s_i (y_i - lambda f_i)
 
-    The chances must not depend on the labels. Then, whatever the judge's errors, value has the mean
-    sum_all w_i y_i, up to a bias of 1/m of sigma where chances or weights differ. lambda is the
-    one of least variance, cut off at 0 and 1 (the guard of PPI++: a useless judge costs nothing);
-    ``rate`` sets it: 1 is plain prediction-powered inference, 0 the labels alone. The interval has
-    the variance of the sample, for fixed questions plus that of their trials. So that a sample
-    without errors does not claim that there are none, one error of each kind is added for it (as
-    Agresti and Coull 1998 do for a share); it is Student's with the effective number of labels.
+    ``chances`` must not depend on labels. Then, whatever the judge's errors, the expected value is
+    sum_all w_i y_i, up to a bias of 1/m of sigma where chances or weights differ. The tuned lambda
+    has the least variance, cut off at 0 and 1 (as in PPI++: a useless judge costs nothing); 1 is
+    plain prediction-powered inference, 0 the labels alone. The interval has the variance of the
+    sample, plus that of trials. So that a sample without errors does not claim that there are none,
+    one error of each kind is added (as Agresti and Coull 1998 do for a share); it is Student's with
+    the effective number of labels.
 
     Raises ValueError: no label, a position twice, other numbers. Sources: Angelopoulos et al. 2023,
     arXiv 2301.09633, and 2311.01453 (lambda); Zrnic and Candes 2024, arXiv 2403.03208 (chances);
@@ -115,7 +120,9 @@ def prediction_powered(
     more = np.append(g, [1 / m] * 2) * m / (m + 2)  # with an error of each kind
     said, true = np.append(f, [1.0, 0.0]), np.append(y, [0.0, 1.0])
     left = 1 - np.append(s.c, [s.c.mean()] * 2)
-    lam = _rate(more, said, true) if rate is None else float(rate)
+    df, dy = said - more @ said, true - more @ true
+    tuned = np.clip((more**2 * df * dy).sum() / (more**2 * df**2).sum(), 0, 1)
+    lam = float(tuned if rate is None else rate)
     base, shift = lam * float(s.w @ s.f), float(g @ (y - lam * f))
     moved = float(more @ (true - lam * said))
     rest = true - lam * said - moved
@@ -135,7 +142,7 @@ def prediction_powered(
 
 
 class Misclassified(NamedTuple):
-    """What :func:`misclassification` finds; posterior means, standard deviations and quantiles."""
+    """Result of :func:`misclassification`: posterior means, standard deviations, quantiles."""
 
     score: Summary
     sensitivity: Summary  # P(judged correct | correct), arrays (G,) by group
@@ -152,21 +159,21 @@ def misclassification(
     questions: npt.ArrayLike | None = None,
     groups: npt.ArrayLike | None = None,
 ) -> Misclassified:
-    """Estimate the mean label, and the judge's errors by group, from words 0 and 1.
+    """Estimate the mean label, and the judge's errors by group, from scores 0 and 1.
 
     ``groups``, (n,), are whole numbers 0..G-1, such as short and long (one group by default); all
-    else is as for :func:`prediction_powered`, with words of 0 and 1 only. With W_gf the weight of
-    the attempts of group g with word f, and q_gf the chance that people call one correct::
+    else is as for :func:`prediction_powered`, with ``predicted`` 0 or 1. With W_gf the weight of
+    the attempts of group g with score f, and q_gf the probability that one is correct::
 
         q_gf ~ Beta(1/2 + correct, 1/2 + incorrect)       of the labels in that cell
         score       = sum_gf W_gf q_gf
         sensitivity = W_g1 q_g1 / sum_f W_gf q_gf,  specificity likewise
 
-    Labels of unequal chances count s_i, scaled to their effective number (Kish 1965), so that the
+    Labels with unequal chances count s_i, scaled to their effective number (Kish 1965), so that the
     cells need not explain the chances. The trials of ``questions`` add their variance. Posterior
-    by 4,000 seeded draws. Raises ValueError: as :func:`prediction_powered`; words other than 0
-    and 1. Source: Gelman et al., Bayesian Data Analysis, section 8.3 (a stratified sample whose
-    strata are the judge's words, with Jeffreys' prior).
+    by 4,000 seeded draws. Raises ValueError: as :func:`prediction_powered`; scores other than
+    0 and 1. Source: Gelman et al., Bayesian Data Analysis, section 8.3 (a stratified sample whose
+    strata are the judge's scores, with Jeffreys' prior).
 
     >>> found = misclassification([1] * 60 + [0] * 40, [1] * 9 + [0] + [0] * 10, range(50, 70))
     >>> [round(x, 2) for x in found.score], round(float(found.sensitivity.value[0]), 2)
@@ -204,14 +211,14 @@ def misclassification(
 
 
 def label_chances(doubts: npt.ArrayLike, size: int, left: npt.ArrayLike | None = None) -> Floats:
-    """Compute with what chance to draw each of n attempts as one of ``size`` to label next, (n,).
+    """Compute inclusion probabilities of n attempts for ``size`` labels to draw next, (n,).
 
-    ``doubts``, (n,), are guesses of the squared error of the judge's word, 0 to 1: half of the
-    labels go to attempts at random, so that no guess can hide an error, half in proportion to
-    sqrt(doubt_i), which is best for :func:`prediction_powered` where the guess is right.
-    ``left``, (n,), bool, are attempts that were not drawn before (all by default): their chances
-    have the sum ``size``, and the others have what the same rule gives. An attempt that had the
-    chance c before and has q now, was to be drawn at all with 1 - (1 - c) (1 - q). Raises
+    ``doubts``, (n,), are estimates of the judge's squared error, 0 to 1: half of the labels are
+    drawn uniformly, so that no estimate can hide an error, half in proportion to sqrt(doubt_i),
+    which is best for :func:`prediction_powered` where the estimates are right. ``left``, (n,),
+    bool, are attempts not drawn before (all by default): their probabilities have the sum
+    ``size``, and the others have what the same rule gives. With probability c in earlier draws
+    and q in this one, an attempt is included with probability 1 - (1 - c) (1 - q). Raises
     ValueError: more labels than attempts left. Source: Zrnic and Candes 2024, arXiv 2403.03208,
     section 3, after Neyman 1934.
 
@@ -234,9 +241,9 @@ def label_chances(doubts: npt.ArrayLike, size: int, left: npt.ArrayLike | None =
 
 
 def drawn_sample(chances: npt.ArrayLike, rng: np.random.Generator) -> Ints:
-    """Draw positions with these chances, (n,) of a whole sum m: exactly m of them, in random order.
+    """Draw positions with inclusion probabilities (n,) of sum m, in random order: (m,).
 
-    Systematic in a random order, so that each position's chance is exactly its own. Source: Madow
+    Systematic sampling in a random order, which keeps each probability exactly. Source: Madow
     1949; Hartley and Rao 1962 for the order.
 
     >>> sorted(drawn_sample([1, 0.5, 0.5, 0], np.random.default_rng(0)).tolist())
@@ -256,7 +263,7 @@ def _sample(
     chances: npt.ArrayLike | None,
     questions: npt.ArrayLike | None,
 ) -> Sample:
-    """Check what both estimators take."""
+    """Check the arguments of both estimators."""
     f, y = check_probabilities(predicted, "predicted"), check_probabilities(labels, "labels")
     place = np.asarray(at)
     if f.ndim != 1 or y.ndim != 1 or place.shape != y.shape:
@@ -276,16 +283,10 @@ def _sample(
     return Sample(f, y, place, w, c, rows)
 
 
-def _rate(g: Floats, f: Floats, y: Floats) -> float:
-    """Return the lambda of least variance of the labels' part, cut off at 0 and 1."""
-    df, dy = f - g @ f, y - g @ y
-    return float(np.clip((g**2 * df * dy).sum() / (g**2 * df**2).sum(), 0, 1))
-
-
 def _pool(
     s: Sample, rate: float, shift: float, drawn: Ints, fixed: tuple[float, ...], level: float
 ) -> Summary:
-    """Compute the interval for the pool of clusters, from what each cluster adds to the value.
+    """Compute the interval for the pool of clusters, from each cluster's part of the value.
 
     Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``;
     ``fixed``: of that interval the middle, sigma, the variance that its added errors bring, and the

@@ -34,7 +34,7 @@ class Drawn(engines.Engine):
     """An engine that answers as `RIGHT` has it, at once; a model b is right half as often."""
 
     def __init__(self, model: str) -> None:
-        self.model = model
+        self.model, self.tokenizer = model, None
 
     def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
         for one in requests:

@@ -45,6 +45,7 @@ class Drawn(engines.Engine):
     """An engine that answers as :func:`is_right`, now and then late."""
 
     def __init__(self, name: str) -> None:
+        self.tokenizer = None
         self.name = name
 
     def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:

@@ -58,7 +58,7 @@ def test_the_notebook_shows_what_is_stored_in_it(tmp_path: Path) -> None:
     for before, after in zip(stored.cells, found.cells, strict=True):
         assert shown(after) == shown(before), before.source
     kinds = [pictures for cell in stored.cells for *_, pictures in shown(cell) if pictures]
-    assert kinds == [["image/png"]] * 2
+    assert kinds == [["image/png"]]
 
 
 @pytest.mark.soak

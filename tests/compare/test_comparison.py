@@ -396,7 +396,7 @@ def test_rubrics_are_computed_anew_by_common_thresholds(root: Path, capsys: Caps
         known = scoring.Counts(counts[i]), rubric.weights
         assert by[name]["concision-high-conf"] == pytest.approx(scoring.score_ci(*known).value)
         assert by[name]["concision-high-conf_prior_kind"] == scoring.score_prior(*known)
-    assert "repeated_pattern alone" in (root / "out" / "rubrics.tex").read_text().replace(
+    assert "repeated patterns only" in (root / "out" / "rubrics.tex").read_text().replace(
         "\\_", "_"
     )
     assert "verifier-only" in (root / "out" / "rubrics.md").read_text()

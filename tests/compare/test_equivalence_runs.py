@@ -139,7 +139,7 @@ def test_one_trial_takes_questions_as_the_sample(tmp_path: Path) -> None:
     expected = equivalence(*sides, 0.01)
     assert found["accuracy"]["hi"] == pytest.approx(expected.hi)
     assert found["accuracy"]["unit"] == "questions"
-    assert f"{expected.trials:.0f} questions of each run would decide" in found["words"]
+    assert f"{expected.trials:,.0f} questions of each run would decide" in found["words"]
     assert "questions as a sample" in " ".join(found["notes"]["scores"])
 
 

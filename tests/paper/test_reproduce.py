@@ -254,10 +254,6 @@ def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_
     assert {p.name for p in out.iterdir()} >= {"fig3.csv", "fig3.tex", "fig3.pdf", "fig3.png"}
     with pytest.raises(UserError, match="ranks need two or more"):
         reproduce.study(analysis.load([f"runs={runs}", f"out={out}", *FEW, "name=ranks"]))
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    with pytest.raises(OSError, match=str(blocked)):
-        reproduce.study(analysis.load([f"out={blocked}", *FEW, "name=separation"]))
 
 
 def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:

@@ -90,13 +90,13 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     for choices, message in {
         "w": "'w' is str, expected a list of options",
         "x": "no field 'x'; found .*choices=NAME",
-        "one": "1 options; there must be 2 to 26",
+        "one": "1 option; there must be 2 to 26",
         "n": "the choices .field 'n'. is empty",
     }.items():
         with pytest.raises(UserError, match=message):
             load(tmp_path, [row], choices)
     twice = row | {"q": "other", "of": ["1", "1"]}
-    assert "have the text of another" in load(tmp_path, [row, twice], "of")[1][0]
+    assert "1 repeated option" in load(tmp_path, [row, twice], "of")[1][0]
     other = row | {"of": ["2", "1"]}  # the same question with other options is another one
     assert len(load(tmp_path, [row, other], "of")[0]) == 2
     with pytest.raises(UserError, match="can be texts of options or letters"):

@@ -155,7 +155,7 @@ def test_a_file_of_any_kind_is_read_by_what_is_in_it(tmp_path: Path, name: str) 
         ("sums-01", problems[0], "2"),
         ("sums-02", problems[1], "3"),
     ]
-    assert notes == ["read from these fields: problem 'Question', answer 'Gold'"]
+    assert notes == ["columns read: problem from 'Question', answer from 'Gold'"]
     cfg = compose.load(["dataset=jsonl", f"dataset.path={path}"])
     assert cfg.dataset.name == name.partition(".")[0] + ".txt" * (name == "f.txt")
 

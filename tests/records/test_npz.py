@@ -30,7 +30,7 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     assert ((outcomes == "correct") == (a[0] == 1)).all()
     assert signals.read(run).num_rows == 33
     score(run)
-    for verb, why in ((grade, "no attempts to grade"), (categorize, "a finish_reason")):
+    for verb, why in ((grade, "no attempts to grade"), (categorize, "no finish_reason")):
         with pytest.raises(UserError, match=why):
             verb(run)
         assert (outcome_words(run) == outcomes).all()

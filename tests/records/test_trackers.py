@@ -8,12 +8,11 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
@@ -61,16 +60,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Fake]:
     return made
 
 
-def followed(monkeypatch: pytest.MonkeyPatch, run: Run, well: bool = True) -> list[Fake]:
-    """What a tracker hears of a run on which a command has just ended."""
-    made, over, ended_well = fakes(monkeypatch, "wandb"), Event(), Event()
-    over.set()
-    if well:
-        ended_well.set()
-    following.follow(run.path, "p", "wandb", over, ended_well)
-    return made
-
-
 def key_of(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
     made = fakes(monkeypatch, "wandb")
     trackers.begin("wandb", run, "p")
@@ -87,16 +76,6 @@ def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch)
     assert sent["sampling.max_tokens"] == cfg.sampling.max_tokens  # a token of another kind
     assert sent["engine.key_env"] == "OPENAI_API_KEY"  # its name alone
     assert not any(text in json.dumps(sent) for text in ("sk-of", "abc", "inner", "hf_other"))
-
-
-def test_a_run_is_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its identity, even where W&B has left a folder."""
-    run = run_of(tmp_path, "a")
-    monkeypatch.chdir(tmp_path)
-    before = runfolder.identity(run.cfg)
-    (tmp_path / "wandb" / "offline-run").mkdir(parents=True)
-    run.cfg.track.to, run.cfg.track.project = ["wandb"], "wandb"
-    assert runfolder.identity(run.cfg) == before
 
 
 def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +109,13 @@ def test_what_is_followed_is_what_status_and_score_say(
     run = run_of(tmp_path, "a", {"a": "1100", "b": "10~-"})
     score(run)
     scores = json.loads((run.path / "scores.json").read_text())
-    (made,) = followed(monkeypatch, run)
+    opened, over, well = fakes(monkeypatch, "wandb"), Event(), Event()
+    over.set()
+    following.follow(run.path, "p", "wandb", over, well)
+    assert opened == []  # a command that failed at once leaves no trace
+    well.set()
+    following.follow(run.path, "p", "wandb", over, well)
+    (made,) = opened
     (point,) = made.points
     assert (point["attempts"], point["attempts/tokens"]) == (8, 40)
     assert point["attempts/truncated"] == 1 / 8 and "attempts/price" not in point
@@ -144,34 +129,17 @@ def test_what_is_followed_is_what_status_and_score_say(
     assert (made.project, made.name, made.config["model.name"]) == ("p", "sums/a", "a")
 
 
-def test_a_command_that_fails_at_once_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert followed(monkeypatch, run_of(tmp_path, "a"), well=False) == []
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (RuntimeError("no login\nat all."), "no login at all. "),
-        (ModuleNotFoundError("No module named 'mlflow'"), 'pip install "bayes-at-n[mlflow]"'),
-    ],
-)
 def test_a_tracker_that_raises_is_named_in_a_line(
-    error: Exception,
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capsys,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     def opened(*of: Any) -> trackers.Tracker:
-        raise error
+        raise ModuleNotFoundError("No module named 'mlflow'")
 
     run = run_of(tmp_path, "a")
     monkeypatch.setitem(trackers._OPEN, "mlflow", opened)
     following.follow(run.path, "p", "mlflow", Event(), Event())
     [warning] = [text for text in capsys.readouterr().err.splitlines() if "warning" in text]
-    assert warning.startswith("warning: track=mlflow: ") and line in warning
+    assert 'pip install "bayes-at-n[mlflow]"' in warning
     assert f"export {run.path} to=mlflow" in warning
 
 
@@ -270,48 +238,8 @@ def of_trackio(folder: Path) -> list[Found]:
     return found
 
 
-def of_wandb(folder: Path) -> list[Found]:
-    """All offline runs that have the same id are parts of one, as `wandb sync` has it."""
-    found: dict[str, Found] = {}
-    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        one = found.setdefault(file.name, Found({}, defaultdict(list), {}))
-        for record in records(file):
-            sent = {
-                "".join([item.key, *item.nested_key]): json.loads(item.value_json)
-                for part in (record.config.update, record.summary.update, record.history.item)
-                for item in part
-            }
-            kind = record.WhichOneof("record_type")
-            if kind in ("config", "summary"):
-                (one.config if kind == "config" else one.final).update(sent)
-            for name, value in sent.items() if kind == "history" else ():
-                step = sent.get("attempts", sent.get("trials"))
-                one.curves[name].append((step, value))
-    return [*found.values()]
-
-
-def records(file: Path) -> Iterator[Any]:
-    """What W&B wrote offline: its messages in LevelDB's log format, which only its core reads."""
-    from wandb.proto import wandb_internal_pb2
-
-    data, at, part = file.read_bytes(), 7, b""
-    assert data[:4] == b":W&B"
-    while at + 7 <= len(data):
-        if (room := 32768 - at % 32768) < 7:
-            at += room
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, at)
-        part, at = part + data[at + 7 : at + 7 + length], at + 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            yield wandb_internal_pb2.Record.FromString(part)
-            part = b""
-
-
-READ: dict[str, Callable[[Path], list[Found]]] = {
-    "wandb": of_wandb,
-    "mlflow": of_mlflow,
-    "trackio": of_trackio,
-}
+READ: dict[str, Callable[[Path], list[Found]]] = {"mlflow": of_mlflow, "trackio": of_trackio}
+WANDB = "wandb/offline-run-*/*.wandb"  # which only its core reads
 
 
 @pytest.fixture(params=[*TRACKERS])
@@ -343,6 +271,9 @@ def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["format"] == library  # and nothing of the library's
+    if library == "wandb":
+        assert [*tmp_path.glob(WANDB)]
+        return
     (found,) = READ[library](tmp_path)
     codes = outcomes.read(run).codes
     expected = [point for point, _ in trackers.curve(codes, run.cfg.scoring.confidence)]
@@ -369,6 +300,9 @@ def test_a_killed_run_goes_on_where_shown(library: str, forker: Forker, tmp_path
     assert "warning" not in killed.text()
     text = Command(folder, forker, *words, environment=here(tmp_path)).finish()
     assert "warning: track" not in text
+    if library == "wandb":
+        assert len({path.name for path in tmp_path.glob(WANDB)}) == 1  # parts of one run
+        return
     (found,) = READ[library](tmp_path)
     steps, values = zip(*found.curves["attempts/score/avg"], strict=True)
     assert steps[0] < 1200 == steps[-1] and list(steps) == sorted(steps)

@@ -510,9 +510,7 @@ def test_every_cell_of_the_map_can_be_read(page: Any) -> None:
 def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     block = page.locator("#panel-1 .first")
-    expect(block.locator("h3")).to_contain_text(
-        "cannot be told apart from the best of 2 on these 3 questions"
-    )
+    expect(block.locator("h3")).to_contain_text("cannot be told apart on these 3 questions")
     expect(block.locator("tbody th")).to_have_count(2)
     assert block.locator("tbody th + td").all_inner_texts() == ["1–2", "1–2"]
     expect(block.locator("tbody tr").first).to_contain_text("0.50")  # P(best) of two alike

@@ -80,6 +80,9 @@ def test_without_words_all_runs_are_shown(
 ) -> None:
     for name in ("a", "b"):
         make_run(tmp_path / "runs" / "contest" / name, {"q1": "11", "q2": "10"})
+    monkeypatch.chdir(tmp_path / "runs" / "contest" / "a")
+    assert main(["status"]) == 2  # no runs here, and nothing of the demo
+    assert "demo" not in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     assert main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()

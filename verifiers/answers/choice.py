@@ -28,7 +28,9 @@ MOST = len(LETTERS)
 LETTER = re.compile(r"[A-Z]")
 _UNKNOWN = 10  # letters that count where the options are not known
 _LONGEST = 1_000  # characters of a place that are looked at
-_WRAPPED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|bf|rm)\s*\{([^{}]*)\}")
+_WRAPPED = re.compile(
+    r"(?:^|\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bm|bf|rm)\s*)\{([^{}]*)\}"
+)
 _BARE = re.compile(r"[*_`$\"'\\ \t{}\[\]().,:;!]+")
 _NOUN = r"(?i:(?:the )?(?:correct |right |best )?(?:options?|choices?|letters?|answer)\b)"
 _SO = r"(?:(?i:so|thus|hence|therefore),? )?"

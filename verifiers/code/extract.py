@@ -26,7 +26,7 @@ def find(text: str, gold: str) -> Extraction:
         gold: the packed tests.
 
     >>> find("So:\n```python\ndef f(x):\n    return x\n```\nDone.", "")
-    Extraction(answer='def f(x):\n    return x\n', reason='boxed', how='in a fenced block')
+    Extraction(answer='def f(x):\n    return x\n', reason='boxed', how='')
     >>> find("I do not know.", "").answer is None
     True
     """
@@ -36,7 +36,7 @@ def find(text: str, gold: str) -> Extraction:
     if entry := _ENTRY.match(gold):
         defines = re.compile(rf"^[ \t]*(?:async )?(?:def|class) {entry[1]}\b|^{entry[1]} *=", re.M)
         chosen = [block for block in chosen if defines.search(block)] or chosen
-    program, how = (chosen[-1], "in a fenced block") if chosen else (text, "the whole text")
+    program, how = (chosen[-1], "") if chosen else (text, "the whole text is the program")
     if not program.strip() or (blocks and not chosen):
         return Extraction(
             None, "no_box", f"there is no program in {named[1] if named else 'Python'}"

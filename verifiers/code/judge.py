@@ -296,7 +296,7 @@ def _run(channel: Channel, test: list[str]) -> None:
     given, wanted = test
     out, status, said = channel.ask("run", None, given)
     if status in (-24, -9):
-        raise Failed("cpu", "its processor time")
+        raise Failed("cpu", "out of processor time")
     if said or status:
         ended = f"signal {-status}" if status < 0 else f"exit status {status}"
         raise Failed(*_raised(said or ended))

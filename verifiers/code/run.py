@@ -198,7 +198,7 @@ def _ended(status: int | None, reason: str) -> tuple[str, str]:
     """Return the word and reason for a program that ended before its tests."""
     signal = -status if status is not None and status < 0 else (status or 0) - 128
     if signal in (24, 9):
-        return "cpu", f"its processor time ({reason})"
+        return "cpu", f"out of processor time ({reason})"
     if signal > 0:
         return "gone", f"the program was ended by signal {signal} ({reason})"
     return "gone", f"the program ended, or sent what cannot be read ({reason})"

@@ -128,7 +128,7 @@ def krippendorff(
     >>> round(found.alpha, 4), found.units, found.votes
     (0.5556, 4, 9)
     >>> round(krippendorff([[1, 2], [3, 3], [7, 6]], "interval").alpha, 4)
-    0.9385
+    0.939
     """
     kept = [i for i, votes in enumerate(units) if len(votes) > 1]
     if not kept:

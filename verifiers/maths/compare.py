@@ -72,8 +72,7 @@ def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool |
     >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x"), compare("x^2=4", "x=2")
     (True, True, None)
     """
-    decision = decide(gold, answer, conventions)
-    return None if decision is None else decision.equal
+    return _equal(decide(gold, answer, conventions))
 
 
 def decide(
@@ -197,9 +196,9 @@ def _choice(text: str) -> tuple[str, str]:
     """Return the letter of an option and its value; no letter if what follows may take it back."""
     found = _CHOICE.fullmatch(text)
     letter, value = [part for part in found.groups() if part] if found else ["", text]
-    words = re.findall("[A-Za-z]+", " ".join(re.findall(r"\\text\{([^{}]*)\}", value)))
     bare = found is not None and found[6]
-    words = re.findall("[A-Za-z]+", value) if bare else words
+    said = value if bare else " ".join(re.findall(r"\\text\{([^{}]*)\}", value))
+    words = re.findall("[A-Za-z]+", said)
     if not is_harmless([word.lower() for word in words]) or re.search(r"\([A-J]\)|\?", value):
         return "", text
     return letter, value
@@ -213,8 +212,7 @@ class _Pair:
 
     def decide(self, gold: str, answer: str) -> Decision | None:
         """Compare two texts that `reduce_pair` has cleaned."""
-        scalar = self.scalar(gold, answer)
-        if scalar is not None:
+        if (scalar := self.scalar(gold, answer)) is not None:
             return scalar
         parts = sides(answer)
         if len(parts) > 1 and len(sides(gold)) == 1:
@@ -270,8 +268,7 @@ class _Pair:
         if not sure:
             plain = [_GROUPS.sub(lambda m: m[0].replace(",", ""), text) for text in (gold, answer)]
             return Decision(True, "number") if compare_expressions(*plain) else None
-        word = _compare_words(gold, answer)
-        if word is not None:
+        if (word := _compare_words(gold, answer)) is not None:
             return Decision(word, "word")
         equal = compare_expressions(gold, answer)
         if equal is not True and self.rounded(gold, answer):
@@ -288,18 +285,15 @@ class _Pair:
             return bool(rounds_to(gold, answer) or rounds_to(answer, gold))
         sides = ((gold, answer), (answer, gold))
         return printed(gold, answer) or any(
-            rounds_to(*side, LONG) and not _terminates(side[0]) for side in sides
+            rounds_to(*side, LONG)
+            # no rounding of a number that has an exact decimal
+            and not ((number := read_number(side[0])) and 10**400 % number.value.denominator == 0)
+            for side in sides
         )
 
 
 def _equal(decision: Decision | None) -> bool | None:
     return None if decision is None else decision.equal
-
-
-def _terminates(text: str) -> bool:
-    """Whether a cleaned text is a number with an exact decimal, of which a rounding differs."""
-    number = read_number(text)
-    return number is not None and 10**400 % number.value.denominator == 0
 
 
 _NOTHING = re.compile(

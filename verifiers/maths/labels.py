@@ -62,10 +62,7 @@ def is_label(text: str) -> bool:
     if _LABEL.fullmatch(text):
         return text not in _CONSTANTS
     words = _WORDS.fullmatch(text)
-    if words is None:
-        return False
-    plain = (words[1] or words[2]).lower().split()
-    return is_title(plain)
+    return words is not None and is_title((words[1] or words[2]).lower().split())
 
 
 def split_label(text: str) -> tuple[str, str]:

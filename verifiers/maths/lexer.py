@@ -11,9 +11,11 @@ that `MAX_CHARS` bounds, and none recurses.
 """
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from bayes_at_n.verifiers.maths.units import is_title, is_unit
 
@@ -48,7 +50,8 @@ _UNICODE = str.maketrans({
     "¾": r"\frac{3}{4}", "⅛": r"\frac{1}{8}", "⅕": r"\frac{1}{5}", "⅖": r"\frac{2}{5}",
     "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}",
     "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}",
-    "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "‰": r"\text{permille}", "\uff05": r"\%",
+    "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "‰": r"\text{permille}", "\u00a2": r"\text{cent}",
+    "\uff05": r"\%",
 })  # fmt: skip
 
 
@@ -122,6 +125,7 @@ _SMALL = frozenset(_SMALL_NAMES.split())
 _SAYS = re.compile(
     r"^(?:(?:so|thus|hence|therefore|then|and),? )?(?:we (?:get|have|find) )?(?:(?:the|our|my) )?"
     r"(?:(?:final|correct|exact) )?(?:answer|result|solution|value)(?:s? (?:is|are)\b| ?[:=])[ :]*"
+    r"|^(?:exactly|precisely)\b[ :]*"
     r"|^(?:the |its )?((?:[a-z]+ ){1,4}?)(?:is|are|equals)(?: equal to)?(?![a-z])[ :]*"
     r"(?=$|[^a-z ])",
     re.IGNORECASE,
@@ -140,7 +144,10 @@ def _tokens(text: str) -> Iterator[str]:
             if token.startswith(r"\mathbf") and match["words"] in ("i", "j", "k"):
                 yield from (r"\vec", "{", match["words"], "}")  # the unit vector
                 continue
-            yield from _of_words(match["words"], last)
+            if token == r"\mathbf{I}" and re.search(r"[0-9](\\,)?$", text[: match.start()][-3:]):
+                yield "I"  # the matrix 2I
+            else:
+                yield from _of_words(match["words"], last)
         elif kind == "prose":
             yield from _of_prose(token, text[: match.start()])
         elif kind == "phantom" or kind == "space" or token in _ROOM:
@@ -231,11 +238,11 @@ _ONE_ARGUMENT = (
 _ARGUMENTS = {r"\frac": 2, r"\binom": 2} | dict.fromkeys(_ONE_ARGUMENT.split(), 1)
 
 
-class _Frame:
+class _Frame(NamedTuple):
     """What is open: a command that wants arguments, or a group that ends with a brace or a unit."""
 
-    def __init__(self, command: str, wanted: int) -> None:
-        self.command, self.wanted = command, wanted
+    command: str
+    wanted: int
 
 
 def _braced(given: list[str]) -> list[str]:
@@ -351,7 +358,11 @@ _PHRASES = [
         (r"^([0-9]+)(?:\^\{)?(?:\\text\{)?(?:st|nd|rd|th)\}{0,2}$", r"\1"),
         (r"\^\{'+\}", "'"),
         (r"(?<=[0-9A-F])\(?\\text\{base\} ?([0-9]+)\)?$|_\{\(([0-9]+)\)\}", r"_{\1\2}"),
-        (r"^([0-9]*)\\text\{([0-9A-F]+)\}(?=_\{[0-9]+\}$)", r"\1\2"),
+        (r"^([0-9A-F]*)\\text\{([0-9A-F]+)\}(?=[0-9A-F]*_\{[0-9]+\}$)", r"\1\2"),
+        (  # a time of day
+            r"^([0-9]{1,2}(?::[0-5][0-9]|(?= |\\)))(?: ?|\\text\{)([AaPp])\.?[Mm]\.?\}?$",
+            lambda m: rf"{m[1].removesuffix(':00')}\text{{{m[2].lower()}m}}",
+        ),
         (r"^\\text\{(?:[Oo]ption|[Cc]hoice)\} ?(?=\(?[A-J]\)?$)", ""),
         (r"^\(\\text\{([A-J])\}\)$", r"(\1)"),
         (r"^\\mid ?(.*?)\\mid$", r"|\1|"),
@@ -414,7 +425,11 @@ def clean(text: str) -> str:
         re.sub(r"(?<=[0-9]),\\!\s*(?=[0-9]{3})|\\!\s*", "", text),
     )
     tokens = list(_tokens(re.sub(r"\\(?:text)?color\s*\{[A-Za-z]+\}|(?<!\\)\\$", "", text)))
-    text = _glued(_braced(tokens))
+    tokens = ["", *filter(None, _braced(tokens))]
+    text = "".join(  # a letter behind a command stays apart from it
+        " " * bool(token[0].isalpha() and re.match(r"\\[A-Za-z]+$", last)) + token
+        for last, token in itertools.pairwise(tokens)
+    )
     for pattern, replacement in _PHRASES:
         text = pattern.sub(replacement, text)
     if RELATION.search(text):  # between relations they are words, between statements signs
@@ -424,21 +439,17 @@ def clean(text: str) -> str:
     text = _STACK.sub(_of_stack, text)
     if r"\begin" not in text:
         text = re.sub(r"(?:,?\\\\)+", ",", text)
-    text = _SCALE.sub(_scaled, _BASE.sub(lambda base: f"_{{{_NUMBERS[base[1]]}}}", text))
+    text = _BASE.sub(lambda base: f"_{{{_NUMBERS[base[1]]}}}", text)
+    text = _SCALE.sub(
+        lambda m: (
+            rf"{m[1]}\times10^{{{_POWERS[m[2]]}}}" + (rf"\text{{{m[3].strip()}}}" if m[3] else "")
+        ),
+        text,
+    )
     text = _in_currency(_unwrapped(text))
     if number := re.fullmatch(r"\\text\{([A-Za-z]+)\}", text):
         text = _NUMBERS.get(number[1].lower(), text)
     return text[:-1].rstrip() if len(text) > 1 and text[-1] in ".,;" else text
-
-
-def _glued(tokens: list[str]) -> str:
-    text = list[str]()
-    for token in tokens:
-        if token[:1].isalpha() and text and re.match(r"\\[A-Za-z]+$", text[-1]):
-            text.append(" ")
-        if token:
-            text.append(token)
-    return "".join(text)
 
 
 def _of_stack(stack: re.Match[str]) -> str:
@@ -454,11 +465,6 @@ def _of_stack(stack: re.Match[str]) -> str:
             return rf"\begin{{pmatrix}}{body}\end{{pmatrix}}"
         return "".join(rows)
     return re.sub(r",?\\\\", ",", body)
-
-
-def _scaled(amount: re.Match[str]) -> str:
-    words = rf"\text{{{amount[3].strip()}}}" if amount[3] else ""
-    return rf"{amount[1]}\times10^{{{_POWERS[amount[2]]}}}{words}"
 
 
 def _in_currency(text: str) -> str:

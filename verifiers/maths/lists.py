@@ -32,9 +32,22 @@ def compare_lists(
     """
     (kind, rows), (other, others) = table_of(gold), table_of(answer)
     if "ratio" in (kind, other):
-        return _same_ratio(rows[0], others[0], same) if kind == other else False
+        if kind != other or len(rows[0]) != len(others[0]):
+            return False
+        (first, *terms), (second, *fellows) = rows[0], others[0]
+        crossed = (
+            (f"({a})\\cdot({second})", f"({b})\\cdot({first})")
+            for a, b in zip(terms, fellows, strict=True)
+        )
+        return all_of(itertools.starmap(same, crossed))
     if "cases" in (kind, other):
-        return kind == other and compare_sets(rows, others, _same_piece(same), repeated=True)
+        if kind != other:
+            return False
+
+        def same_piece(a: list[str], b: list[str]) -> bool | None:  # its value and its condition
+            return all_of((same(a[0], b[0]), a[1] == b[1] or compare_relations(a[1], b[1])))
+
+        return compare_sets(rows, others, same_piece, repeated=True)
     cells, other_cells = [*itertools.chain(*rows)], [*itertools.chain(*others)]
     if kind and other:
         shapes = [[*map(len, table)] for table in (rows, others)]
@@ -65,12 +78,9 @@ def compare_lists(
         # A double root counts twice; a solution in several unknowns is one however often written.
         roots = brackets != {"{}"} and not all(item[0] == "(" for item in gold_items)
         return compare_sets(gold_items, answer_items, same, repeated=roots)
-    if "{}" in brackets:
+    interval = len(brackets) > 1 and r"\infty" in gold + answer  # is no list of two
+    if "{}" in brackets or len(gold_items) != len(answer_items) or interval:
         return False
-    if len(gold_items) != len(answer_items):
-        return False
-    if len(brackets) > 1 and r"\infty" in gold + answer:
-        return False  # an interval is no list of two
     if len(brackets) > 1 and brackets != {"", "()"}:
         return None
     return all_of(map(same, gold_items, answer_items))
@@ -113,26 +123,6 @@ def table_of(text: str) -> tuple[str, list[list[str]]]:
         return "", []
     times = factor if factor in ("", "-") else rf"{factor}\cdot"
     return "matrix", [[f"{times}({cell})" if times else cell for cell in row] for row in rows]
-
-
-def _same_piece(same: Same) -> Callable[[Sequence[str], Sequence[str]], bool | None]:
-    """The test for two pieces, given that for values; their conditions are relations or words."""
-
-    def compare(gold: Sequence[str], answer: Sequence[str]) -> bool | None:
-        (value, when), (other, then) = gold, answer
-        alike = when == then or compare_relations(when, then)
-        return all_of((same(value, other), alike))
-
-    return compare
-
-
-def _same_ratio(left: list[str], right: list[str], same: Same) -> bool | None:
-    if len(left) != len(right):
-        return False
-    return all_of(
-        same(rf"({a})\cdot({right[0]})", rf"({b})\cdot({left[0]})")
-        for a, b in zip(left[1:], right[1:], strict=True)
-    )
 
 
 def expand_list(text: str) -> tuple[str, list[str]] | None:

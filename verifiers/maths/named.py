@@ -31,20 +31,16 @@ def without_names(gold: str, answer: str) -> tuple[str, str]:
     if left and right and left[0].keys() != right[0].keys():
         return gold, answer
     names = list((left or right or [{}])[0])
-    if not (left and right) and _follow(names):
+    bare = sorted(name.rstrip("}") for name in names)
+    places = {ord(name[-1]) - i for i, name in enumerate(bare)}
+    follow = len({name[:-1] for name in bare}) == len(places) == 1  # x, y, z; x_1, x_2; not r, h
+    if follow and not (left and right):
         names.sort()  # y=1, x=2 is not the point (1,2)
     written = [
         ", ".join(f"({','.join(one[name] for name in names)})" for one in found) if found else text
         for found, text in ((left, gold), (right, answer))
     ]
     return written[0], written[1]
-
-
-def _follow(names: list[str]) -> bool:
-    """Whether the names have an order of their own: x, y, z; x_1, x_2; not r, h."""
-    bare = sorted(name.rstrip("}") for name in names)
-    places = [ord(name[-1]) - i for i, name in enumerate(bare)]
-    return len({name[:-1] for name in bare}) == len(set(places)) == 1
 
 
 def _solutions(text: str) -> list[Solution] | None:

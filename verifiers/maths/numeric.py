@@ -86,7 +86,7 @@ def _has_corner(part: Tree) -> bool:
 
 def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
     """An angle in degrees against one with pi in radians; without pi the sign means nothing."""
-    left, right = pair = _signed_angle(left), _signed_angle(right)
+    pair = left, right
     if (left[0] == "degree") != (right[0] == "degree"):
         other = right if left[0] == "degree" else left
         if ("const", "pi") in _parts(other):
@@ -95,11 +95,6 @@ def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
             return left, right
     left, right = (tree[1] if tree[0] == "degree" else tree for tree in pair)
     return left, right
-
-
-def _signed_angle(tree: Tree) -> Tree:
-    minus = tree[0] == "neg" and tree[1][0] == "degree"
-    return ("degree", ("neg", tree[1][1])) if minus else tree
 
 
 def _parts(tree: Tree) -> Iterator[Tree]:

@@ -47,7 +47,12 @@ _OPENS |= _SERIES.keys() | {r"\int", r"\lim"}
 _TIMES = frozenset([r"\times", r"\cdot", "*"])
 _FUNCTION_NAMES = frozenset("fghFGHPQW")  # before a bracket: applied, not multiplied
 _ARITHMETIC = frozenset([r"\phi", r"\sigma", r"\tau", r"\mu"])
-_WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[A-Za-z]{3,}")
+# A word, and not a product like abc in an expression of more than that.
+_WORD = re.compile(
+    r"(?<![\\A-Za-z])(?:[A-Za-z]{4,}|[A-Z]{2}[A-Za-z]|[A-Za-z][A-Z]{2}|[A-Z][a-z][A-Z]"
+    r"|(?:deg|det|dim|arg|sup|sgn)(?![A-Za-z])|(?:^|(?<=[0-9}]))[A-Za-z]{3}$)"
+    r"|(?<!/)[(\[][a-z]{3}[)\]](?!/)"  # a cycle
+)
 _NAMED = re.compile(r"_\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}|\\[A-Za-z]+")
 GREEK = (
     r"\\(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|"
@@ -237,7 +242,8 @@ class _Parser:
             tree = ("mod", tree, self.factor())
             if self.next in ("+", "-"):
                 raise _Refused
-        tree = ("neg", tree) if negative else tree
+        if negative:
+            tree = ("degree", ("neg", tree[1])) if tree[0] == "degree" else ("neg", tree)
         while sign := self.accept("+", "-"):
             tree = ("add" if sign == "+" else "sub", tree, self.product())
         return tree
@@ -254,7 +260,9 @@ class _Parser:
                 tree, divided = ("mul" if times else "div", tree, self.signed()), not times
             elif self.starts_factor() or (self.next == "|" and not self.bars):
                 around = self.tokens[self.at - 1], self.tokens[self.at + 1]
-                clear = around in (("!", "!"), (")", "^"), ("}", "^"))
+                clear = around in (("!", "!"), (")", "^"), ("}", "^"), ("!", "^"))
+                power = self.tokens[self.at + 3 : self.at + 5] if around[1] == "^" else []
+                clear |= around[0].isalpha() and any(map(str.isalpha, power))  # n2^{n}
                 if divided or (self.next[0].isdigit() and not clear):
                     raise _Refused  # 1/2\pi; 2 3; 3!2, but not 5!7! or (n+1)2^n
                 tree = self.juxtaposed(tree)
@@ -267,12 +275,14 @@ class _Parser:
         if after_digits and left[0] == "mul":
             raise _Refused  # 2\cdot1\frac12
         # A whole number before a fraction of two whole numbers is a mixed number.
-        if after_digits and left[0] == "num" and right[0] == "div":
-            top, bottom = right[1:]
+        part = right[1] if right[0] == "degree" else right
+        if after_digits and left[0] == "num" and part[0] == "div":
+            top, bottom = part[1:]
             if top[0] == bottom[0] == "num":
                 if not 0 < top[1] < bottom[1]:
                     raise _Refused  # 3\frac{5}{2}: as likely a product
-                return ("mixed", left, right)
+                mixed = ("mixed", left, part)
+                return mixed if part is right else ("degree", mixed)
         return ("mul", left, right)
 
     def signed(self) -> Tree:

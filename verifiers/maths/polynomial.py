@@ -8,6 +8,7 @@ unknown, an atom: two expansions that agree are the same function, two that diff
 {(): Fraction(1, 1)}
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
@@ -36,7 +37,9 @@ def polynomial(tree: Tree) -> Polynomial:
         if work > _MAX_WORK:
             raise Unsure
         return _summed(
-            (_ordered(left, right), x * y) for left, x in a.items() for right, y in b.items()
+            (tuple(sorted((Counter(dict(left)) + Counter(dict(right))).items(), key=repr)), x * y)
+            for left, x in a.items()
+            for right, y in b.items()
         )
 
     def expand(tree: Tree) -> Polynomial:
@@ -95,13 +98,6 @@ def scaled(a: Polynomial, factor: Fraction | int) -> Polynomial:
 def canonical(a: Polynomial) -> tuple[Any, ...]:
     """Its terms in a fixed order: equal for equal polynomials, and hashable."""
     return tuple(sorted(a.items(), key=repr))
-
-
-def _ordered(left: Monomial, right: Monomial) -> Monomial:
-    powers = dict(left)
-    for atom, power in right:
-        powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=repr))
 
 
 def linear_in(a: Polynomial, name: str) -> tuple[Polynomial, Polynomial]:

@@ -124,10 +124,7 @@ def _factorial_ratio(top: Fraction | None, bottom: Fraction | None) -> Fraction 
 
 
 def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
-    def apply(*values: Fraction) -> Fraction:
-        return Fraction(function(*(_integer(value, 10**30) for value in values)))
-
-    return apply
+    return lambda *values: Fraction(function(*(_integer(value, 10**30) for value in values)))
 
 
 _RATIONAL: dict[str, Callable[..., Fraction | None]] = {

@@ -168,11 +168,8 @@ def builder(text: str) -> list[str] | None:
     >>> builder(r"\{x\mid x>2\}"), builder(r"\{1,2\}")
     (['x', 'x>2'], None)
     """
-    for bar in (":", r"\\mid(?![A-Za-z])", r"\|"):
-        parts = split_top(text[2:-2], bar)
-        if len(parts) == 2:
-            return parts
-    return None
+    halves = (split_top(text[2:-2], bar) for bar in (":", r"\\mid(?![A-Za-z])", r"\|"))
+    return next((parts for parts in halves if len(parts) == 2), None)
 
 
 def _constant(text: str) -> Tree:

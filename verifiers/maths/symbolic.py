@@ -8,6 +8,7 @@ ever. `grading` runs it in child processes that it can kill. SymPy gets the tree
 import contextlib
 import itertools
 import logging
+import operator
 import os
 import resource
 import signal
@@ -95,21 +96,18 @@ def equal(left: Tree, right: Tree) -> bool | None:
         if sympy.simplify(difference) == 0:
             return True
         names = sorted(difference.free_symbols, key=str)
+        positive = [sympy.Symbol(f"{name}+", positive=True) for name in names]
+        quadrants = (
+            difference.subs(dict(zip(names, map(operator.mul, signs, positive), strict=True)))
+            for signs in itertools.product((1, -1), repeat=len(names))
+        )
         return 0 < len(names) < 4 and all(
-            sympy.simplify(sympy.expand_log(difference.subs(signed), force=True)) == 0
-            for signed in _quadrants(names)
+            sympy.simplify(sympy.expand_log(part, force=True)) == 0 for part in quadrants
         )
     except MemoryError:
         raise
     except Exception:  # whatever SymPy may raise on odd expressions
         return None
-
-
-def _quadrants(names: list[Any]) -> Iterator[dict[Any, Any]]:
-    """What variables are where each has a sign: a positive one, or its opposite."""
-    positive = [sympy.Symbol(f"{name}+", positive=True) for name in names]
-    for signs in itertools.product((1, -1), repeat=len(names)):
-        yield {n: sign * p for n, sign, p in zip(names, signs, positive, strict=True)}
 
 
 def _equal_in_digits(a: Any, b: Any, digits: int) -> bool | None:

@@ -7,6 +7,7 @@ where they are. The first of these are closed classes of English and so can be l
 """
 
 import functools
+import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -20,7 +21,8 @@ _TABLE = """
 604800 s week wk;1 month month;12 month year yr;120 month decade;1200 month century centurie
 1/1000 kg gram gm g;1 kg kilogram kg;1000 kg tonne;1 ton ton;0.45359237 kg pound lb;1 oz ounce oz
 0.001 m3 liter litre L l;1 gallon gallon gal;1/4 gallon quart qt;1/8 gallon pint pt
-1/16 gallon cup;1/128 gallon fluidounce floz;1 deg degree deg;1 rad radian rad;1 sr steradian sr
+1/16 gallon cup;1/128 gallon fluidounce floz;1 rad radian rad;1 sr steradian sr
+1 deg degree deg;1/60 deg arcminute;1/3600 deg arcsecond
 1 dollar dollar usd buck;1/100 dollar cent;1 euro euro eur;1 gbp gbp pence;1 yuan yuan;1 yen yen
 1 rupee rupee;1 cad canadiandollar cad;1 aud australiandollar aud;1 unit unit;1 am am;1 pm pm
 1 s-1 hertz hz Hz;1 kg.m.s-2 newton N;1 kg.m2.s-2 joule J Nm;1 kg.m2.s-3 watt W
@@ -127,7 +129,11 @@ _TAIL = re.compile(
     rf"(?:{_JOIN}?{_ATOM}|{_JOIN}{_LETTER}|/\((?:{_JOIN}?(?:{_ATOM}|{_LETTER}))+\))*$"
 )
 _ANGLE = re.compile(r"-?[0-9.]+\^\{\\circ\}")
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\\text\{([A-Za-z]+)(?: and)?\}(?:\\land ?)?")
+_OF_ANGLES = (("^{\\circ}", "deg"), ("''", "arcsecond"), ("'", "arcminute"))
 _PART = re.compile(r"/|per\b|([A-Za-z]+)\.?(?:\^?\{?(-?[1-9])\}?)?|\(|\)")
+_PAIRS = ("nautical mile", "fluid ounce", "fl oz", "canadian dollar", "australian dollar",
+          "kilowatt hour", "watt hour")  # fmt: skip
 _BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
 _STRAY = re.compile(r"\\[A-Za-z]+|[-+*/^_()\[\]{}.,:;=<>|!0-9 ]")
@@ -143,6 +149,8 @@ def split_unit(text: str) -> tuple[str, Unit]:
     """
     if _ANGLE.fullmatch(text):
         return text, read_unit("deg")
+    if total := _added_up(text):
+        return total
     tail = _TAIL.search(text)
     if tail is None or tail.start() == 0:
         return text, NONE
@@ -153,6 +161,29 @@ def split_unit(text: str) -> tuple[str, Unit]:
         return text, NONE
     unit = read_unit(tail[0])
     return (value, unit) if unit != NONE else (text, NONE)
+
+
+def _added_up(text: str) -> tuple[str, Unit] | None:
+    r"""Return an amount that is given in several units, all of it in the first.
+
+    >>> _added_up(r"1\text{hour and}30\text{minutes}")
+    ('\\frac{3}{2}', Unit(size=Fraction(3600, 1), dimension=(('s', 1),), words=()))
+    """
+    degrees = r"^{\circ}" in text
+    for sign, name in _OF_ANGLES if degrees else ():
+        text = text.replace(sign, rf"\text{{{name}}}")
+    parts = _AMOUNT.findall(text)
+    if len(parts) < 2 or not re.fullmatch(rf"(?:{_AMOUNT.pattern})+", text):
+        return None
+    total, first = Fraction(0), read_unit(parts[0][1])
+    largest: Fraction | float = math.inf
+    for number, name in parts:
+        unit = read_unit(name)
+        amount = Fraction(number) * unit.size / first.size
+        if not unit.dimension or unit.dimension != first.dimension or amount >= largest:
+            return None  # 1 hour 90 minutes
+        total, largest = total + amount, unit.size / first.size
+    return rf"\frac{{{total.numerator}}}{{{total.denominator}}}" + r"^{\circ}" * degrees, first
 
 
 @functools.lru_cache(maxsize=1024)
@@ -179,7 +210,9 @@ def _measure(words: str) -> Unit | None:
     """Read a product of units of measure, with what qualifies it; None for anything else."""
     size, dimension, qualifiers = Fraction(1), dict[str, int](), list[str]()
     sign, power, depth, found = 1, 1, 0, 0
-    names = _joined(words)
+    for pair in _PAIRS:  # two-word units are one name
+        words = re.sub(pair, pair.replace(" ", ""), words, flags=re.IGNORECASE)
+    names = [(part[1] or part[0], int(part[2] or 1)) for part in _PART.finditer(words)]
     while names:
         name, exponent, names = names[0][0], names[0][1], names[1:]
         if name in ("/", "per"):
@@ -212,14 +245,6 @@ def _measure(words: str) -> Unit | None:
     return Unit(size, left or (("", 1),), tuple(filter(None, qualifiers)))
 
 
-def _joined(words: str) -> list[tuple[str, int]]:
-    """Return the names in a tail with their exponents; two-word units are one name."""
-    for pair in ("nautical mile", "fluid ounce", "fl oz", "canadian dollar", "australian dollar",
-                 "kilowatt hour", "watt hour"):  # fmt: skip
-        words = re.sub(pair, pair.replace(" ", ""), words, flags=re.IGNORECASE)
-    return [(part[1] or part[0], int(part[2] or 1)) for part in _PART.finditer(words)]
-
-
 def _unit(name: str) -> tuple[Fraction, dict[str, int]] | None:
     for spelling in (name, name.lower() if len(name) > 2 else "", name.lower()):
         if spelling in _KNOWN:
@@ -239,7 +264,8 @@ def _plain(words: str) -> Unit:
     counted = names[-1].endswith("s") or names[-1] in _PLURALS
     if "of" in (names[0], names[-1]) or not is_harmless(names) or not counted:
         return NONE
-    return Unit(words=tuple(_singular(name) for name in names))
+    singular = (re.sub("(?<=..)s$", "", re.sub("ies$", "y", name)) for name in names)
+    return Unit(words=tuple(singular))
 
 
 def is_harmless(words: list[str]) -> bool:
@@ -255,12 +281,6 @@ def is_title(words: list[str]) -> bool:
 def is_unit(word: str) -> bool:
     """Return whether a word is a unit and nothing else, so that it needs no font command."""
     return len(word) > 1 and word not in _OTHERWISE and _unit(word) is not None
-
-
-def _singular(word: str) -> str:
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    return word.removesuffix("s") if len(word) > 2 else word
 
 
 def ratio(a: Unit, b: Unit) -> Fraction | None:
