@@ -35,7 +35,8 @@ def show(tables: Mapping[str, Table], cfg: TrajectoryConfig) -> None:
         return
     rows = tables["stability"].rows
     shared = forms.stability(rows, cfg, stability.COMMON)
-    tabular.show(shared, *(tables[stem] for stem in _PRINTED if stem in tables))
+    main = [tables[stem] for stem in _PRINTED if stem in tables]
+    tabular.show(*([] if cfg.suite else [shared]), *main)  # a suite has its own tables
     results.print("\n" + "\n".join(summary(rows)))
 
 
