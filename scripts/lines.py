@@ -40,16 +40,16 @@ CEILINGS: dict[str, int] = {
     "pipeline/score": 1_437,
     "pipeline/status": 611,
     "pipeline/store": 2_392,
-    "pipeline/training": 3_032,
+    "pipeline/training": 3_041,
     "pipeline/verify": 1_380,
     "pipeline/workers": 1_972,
     "prompts": 355,
     "scoring": 7_803,
     "scripts": 1_347,
     "slurm": 137,
-    "tests": 37_185,
+    "tests": 37_186,
     "verifiers": 7_166,
-    "product": 58_382,
+    "product": 58_391,
 }
 
 
