@@ -107,6 +107,7 @@ def test_a_dry_run_estimates_what_is_not_here(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read at import
     asked = ["run", "--dry-run", "dataset=demo", "verifier=none", "model=custom"]
     assert main([*asked, "model.id=no/body-4B"]) == 0
     out = capsys.readouterr().out

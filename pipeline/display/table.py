@@ -274,13 +274,17 @@ def to_rich(table: Table, width: int = 80) -> Group:
 
 
 def _broken(name: str, width: int) -> str:
-    """Break a name into lines after punctuation, where it is longer than `width`.
+    """Break a name into lines after spaces, and a word longer than `width` after punctuation.
 
     >>> _broken("NVIDIA-Nemotron-Nano-9B-v2", 20).split("\\n")
     ['NVIDIA-Nemotron-', 'Nano-9B-v2']
+    >>> _broken("gpu-node job 123456_78", 20).split("\\n")
+    ['gpu-node job', '123456_78']
     """
     lines = [""]
-    for part in re.split(r"(?<=[-_/.@:, ])", name):
+    words = re.split(r"(?<= )", name)
+    long = r"(?<=[-_/.@:,])"
+    for part in [p for w in words for p in (re.split(long, w) if len(w) > width else [w])]:
         fits = len((lines[-1] + part).rstrip()) <= width
         lines[-1:] = [lines[-1] + part] if fits else [lines[-1], part]
     return "\n".join(line.rstrip() for line in lines if line)

@@ -38,7 +38,7 @@ def steadiness(scores: Any) -> Row:
     MaP's τ; τ_b, None if all steps tie; the shares of steps that go down, and neither up nor down.
 
     >>> {key: round(value, 3) for key, value in steadiness([0.1, 0.3, 0.1 + 0.2, 0.2, 0.2]).items()}
-    {'tau': -0.2, 'tau_b': 0.224, 'down': 0.25, 'flat': 0.5}
+    {'tau': -0.2, 'tau_b': 0.0, 'down': 0.25, 'flat': 0.5}
     """
     tau_b = follow.progress_tau_b(scores)
     return {
