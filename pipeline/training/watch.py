@@ -76,7 +76,7 @@ class Watch:
             Checkpoint(self.folder / name, name, step)
             for name, step in state.get("checkpoints", [])
         ]
-        self.told = {tuple(key) for key in state.get("told", [])}  # points: dataset, window, step
+        self.reported = {tuple(key) for key in state.get("reported", [])}  # dataset, window, step
         self.series: Series | None = None
         self.work: evaluate.Work = {}
         self.costs: dict[Path, Spent] = {}  # by run folder
@@ -91,7 +91,7 @@ class Watch:
     def save(self) -> None:
         """Write the state, which a killed command continues from."""
         seen = [[checkpoint.name, checkpoint.step] for checkpoint in self.known]
-        state = {"checkpoints": seen, "told": sorted(self.told)}
+        state = {"checkpoints": seen, "reported": sorted(self.reported)}
         runfolder.write_json(self.out / STATE, state)
 
     def _plan(self, known: Sequence[Checkpoint]) -> Series:
@@ -212,13 +212,13 @@ class Watch:
         return protocols.evaluation_cost(each, questions, n / questions, self.cfg.prices) or 0.0
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[Callable[[Sequence[Row]], None]]:
+    def reporting(self) -> Iterator[Callable[[Sequence[Row]], None]]:
         """Yield a function that prints the points that are new, and sends them to the trackers."""
         opened: dict[str, Tracker] = {}
 
-        def tell(rows: Sequence[Row]) -> None:
+        def report(rows: Sequence[Row]) -> None:
             for row in rows:
-                if (key := (row["dataset"], row["window"], row["step"])) in self.told:
+                if (key := (row["dataset"], row["window"], row["step"])) in self.reported:
                     continue
                 shown = [c for c in table([row], self.cfg).columns if row[c.key] is not None]
                 note(", ".join(f"{c.title} {formatted(c, row[c.key])}" for c in shown))
@@ -232,11 +232,11 @@ class Watch:
                             opened[to].point({**values, "steps": row["step"]}, row["step"])
                     except Exception as error:  # a library may raise anything
                         warn(f"track={to}: {one_line(error)}")
-                self.told.add(key)
+                self.reported.add(key)
             self.save()
 
         try:
-            yield tell
+            yield report
         finally:
             for tracker in opened.values():
                 with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):
@@ -283,7 +283,7 @@ def watch(request: Request[TrajectoryConfig]) -> None:
     with warnings_once() as warnings, Residents() as residents:
         seen = Watch(request)
         note(f"watching {seen.folder}; results: {seen.out / 'index.html'}")
-        with seen.telling() as tell:
+        with seen.reporting() as report:
             while not over:
                 seen.look()
                 if not seen.exhausted() and (unfinished := seen.next()):
@@ -297,7 +297,7 @@ def watch(request: Request[TrajectoryConfig]) -> None:
                     rows, again = seen.points(curves), 0 if over else cfg.watch.every
                     points = {"points": table(rows, cfg)}
                     tables = saved.save(curves, request, series, warnings, points, again)
-                    tell(rows)
+                    report(rows)
                 if not (unfinished or over):
                     time.sleep(cfg.watch.every)
         if done:
