@@ -233,13 +233,15 @@ def check_ids(tokenizer: Any) -> None:
         assert ids == tokenizer(text, add_special_tokens=False)["input_ids"][: len(ids)]
 
 
-def build_model(tokenizer: Any) -> Qwen3ForCausalLM:
-    """Return the untrained model: Qwen3 with 4 layers of width 128, tied embeddings."""
-    torch.manual_seed(SEED)
+def build_model(
+    tokenizer: Any, seed: int = SEED, width: int = 128, inner: int = 384
+) -> Qwen3ForCausalLM:
+    """Return the untrained model: Qwen3 with 4 layers of this width, tied embeddings."""
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
+        hidden_size=width,
+        intermediate_size=inner,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from train_demo import WARMUP, Sample, batches, chat, fit, save
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from train_demo import WARMUP, Sample, batches, build_model, chat, fit, save
+from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import PROMPT, Case, cases, turn
 
@@ -70,26 +70,6 @@ def samples(tokenizer: Any, seed: int, short: int, weight: float) -> Iterator[Sa
         yield sample(tokenizer, case, number < short, weight)
 
 
-def build(tokenizer: Any) -> Qwen3ForCausalLM:
-    """Return the untrained model: 4 layers of width 96, tied embeddings, under a megabyte."""
-    torch.manual_seed(SEED)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-    return Qwen3ForCausalLM(config)
-
-
 def rate(step: int, steps: int) -> float:
     """Return the share of the full learning rates at a step."""
     return min(1.0, (step + 1) / WARMUP, max((steps - step) / (COOL * steps), 0.05))
@@ -105,7 +85,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     for key in ("is_local", "local_files_only"):  # do not store where it was read from
         tokenizer.init_kwargs.pop(key, None)
-    model = build(tokenizer)
+    model = build_model(tokenizer, SEED, width=96, inner=256)  # under a megabyte
     for stage, (steps, short, weight) in enumerate(STAGES):
         stream = samples(tokenizer, SEED + stage, short, weight)
         packed = batches(stream, tokenizer.pad_token_id)

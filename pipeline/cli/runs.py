@@ -1,6 +1,7 @@
 """The verbs `run`, `grade` and `status`, which are more than one call of one stage."""
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,14 +59,18 @@ def check_files(cfg: RunConfig) -> None:
     if "categorize" in cfg.stages:
         rubric.load(cfg)
     if "grade" in cfg.stages and cfg.dataset.answer == "code":
-        from bayes_at_n.verifiers.code import sandbox  # few runs need it
+        _try_sandbox(cfg.grading.sandbox, cfg.grading.image, cfg.dataset.language)
 
-        limits = cfg.grading
-        try:
-            with sandbox.opened(limits.sandbox, limits.image, cfg.dataset.language):
-                pass
-        except RuntimeError as error:
-            raise UserError(str(error)) from error
+
+@functools.cache  # once for all runs of a command
+def _try_sandbox(kind: str, image: str | None, language: str) -> None:
+    from bayes_at_n.verifiers.code import sandbox  # few runs need it
+
+    try:
+        with sandbox.opened(kind, image, language):
+            pass
+    except RuntimeError as error:
+        raise UserError(str(error)) from error
 
 
 def _stages(run: Run) -> bool:

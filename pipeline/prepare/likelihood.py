@@ -1,5 +1,6 @@
 """Encode what a run with `sampling.likelihood` scores: options or gold texts after prompts."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,16 +62,19 @@ def encoded(tokenizer: Any, context: str, text: str) -> Encoded:
     ((['Answer', ':'], [' Paris']), (['Answer', ':', '\n', 'Par'], []))
     """
 
-    def ids(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    before, whole = ids(context.rstrip()), ids(context + text)
+    before = _ids(tokenizer, context.rstrip())
+    whole = list(tokenizer(context + text, add_special_tokens=False)["input_ids"])
     if before:
-        return before, whole[len(before) :]
+        return [*before], whole[len(before) :]
     start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if start is None:
         raise UserError("sampling.likelihood: the tokenizer has neither BOS nor EOS token")
     return [start], whole[whole[:1] == [start] :]
+
+
+@functools.lru_cache(maxsize=2)  # all options of a question have the same two contexts
+def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def most_tokens(cfg: RunConfig, tokenizer: Any, context: int | None, row: Mapping[str, Any]) -> int:

@@ -47,10 +47,19 @@ def fields(run: Run, question_ids: Sequence[str] | None = None) -> list[Field]:
             members = np.array([[kind in of for of in labels] for kind in kinds])
             found.append(Field(name, kinds, members))
     if day := run.cfg.dataset.since:
-        dates = [row["date"] or "" for row in questions]
-        sides = np.array([["" < date < day for date in dates], [date >= day for date in dates]])
+        sides = before_and_since(day, [row["date"] for row in questions])
         found.append(Field("date", [f"before {day}", f"since {day}"], sides))
     return found
+
+
+def before_and_since(day: str, dates: Sequence[str | None]) -> Bools:
+    """Mark the dates before a day, and those since, (2, M); those that are not known are neither.
+
+    >>> before_and_since("2025-09-01", ["2025-08-31", None, "2025-09-01"]).tolist()
+    [[True, False, False], [False, False, True]]
+    """
+    known = [date or "" for date in dates]
+    return np.array([["" < date < day for date in known], [date >= day for date in known]])
 
 
 def scored(

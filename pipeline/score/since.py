@@ -7,6 +7,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.score.by_category import before_and_since
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -21,11 +22,13 @@ def compared(run: Run, matrix: Any) -> dict[str, Any] | None:
     if (day := run.cfg.dataset.since) is None:
         return None
     begun, clusters = np.ma.count(matrix, axis=1) > 0, np.array(outcomes.clusters(run))
-    dates = np.array([row["date"] or "" for row in run.questions])
-    dates[~begun] = ""
-    sides = [(dates != "") & (dates < day), dates >= day]
+    dates = [
+        row["date"] if any_trial else None
+        for row, any_trial in zip(run.questions, begun, strict=True)
+    ]
+    sides = before_and_since(day, dates)
     if min(len({*clusters[side]}) for side in sides) < 2:
-        known = sorted({*dates.tolist()} - {""})
+        known = sorted({date for date in dates if date})
         span = f"dates are {known[0]} to {known[-1]}" if known else "set dataset.fields.date=COLUMN"
         raise UserError(
             f"dataset.since={day}: {int(sides[0].sum())} questions of {run.path} are of before and"

@@ -280,14 +280,16 @@ def _tried(action: Callable[[], Any]) -> tuple[str, str, Any]:
     except Failed as error:
         return *error.args, None
     except ProgramError as error:
-        return *_raised(str(error.args[0]) if error.args else ""), None
+        return *_raised(*error.args), None
     except Gone:
         return "gone", "no answer", None
     except (Exception, SystemExit) as error:
         return "wrong", f"{type(error).__name__}: {error!s:.{_SHOWN}}", None
 
 
-def _raised(text: str) -> tuple[str, str]:
+def _raised(*said: Any) -> tuple[str, str]:
+    """Return word and reason for the arguments of an exception."""
+    text = str(said[0]) if said else ""
     return ("memory" if text.startswith("MemoryError") else "raised"), text
 
 
@@ -368,7 +370,7 @@ def _assert(channel: Channel, space: dict[str, Any], setup: str, test: tuple[str
     try:
         exec(code, space)
     except ProgramError as error:
-        word, reason = _raised(str(error.args[0]) if error.args else "")
+        word, reason = _raised(*error.args)
         raise Failed(word, f"{_line(error, setup, text)}: {reason}") from error
     except AssertionError as error:
         raise Failed("wrong", f"{_line(error, setup, text)}; {channel.last}") from error
