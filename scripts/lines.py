@@ -17,7 +17,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
-    "benchmarks": 9_890,
+    "benchmarks": 9_456,
     "docs (words)": 39_812,
     "pipeline": 6,
     "pipeline/adaptive": 2_355,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_803,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 37_187,
+    "tests": 36_260,
     "verifiers": 7_168,
     "product": 58_394,
 }
