@@ -78,7 +78,7 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
     assert ids == ['=HYPERLINK("http://x","y")', "q2"]
     assert outcome_words(run).tolist() == [["correct", "pending"], ["wrong", "correct"]]
     score(run)
-    with pytest.raises(UserError, match="no record has an outcome .* question, x$"):
+    with pytest.raises(UserError, match=r"no record has an outcome .* question, x$"):
         bring(tmp_path / "bad", csv_of(tmp_path / "bad.csv", "question,x", "1,2"), *NAMES)
 
 
@@ -110,7 +110,7 @@ def test_what_is_skipped_is_named_with_the_reason(tmp_path: Path, capsys: Capsys
     assert "(question: not 'qqqqqqqqqqqq...qqqqqqqqqqqqq', 2,000 characters)" in err
     assert "3 duplicates left out, the first counts: m, d-01, trial 0 ...\n" in err
     assert outcome_words(run).tolist() == [["correct"]]
-    with pytest.raises(UserError, match="no question.*note"):
+    with pytest.raises(UserError, match=r"no question.*note"):
         bring(tmp_path, write_lines(tmp_path / "g.jsonl", rows[:1]), *NAMES)
     odd = {"response": {"words": 2}, "score": 0.5}
     source = write_lines(tmp_path / "l.jsonl", [{"question": i, **odd} for i in range(3)])

@@ -260,7 +260,7 @@ def test_damaged_parquet_is_counted_named_and_skipped(tmp_path: Path, capsys: Ca
     assert json.loads((run.path / "manifest.json").read_text())["imported"]["left_out"]
     (folder / "a.parquet").unlink()
     (folder / "b.parquet").unlink()
-    with pytest.raises(UserError, match="1 damaged file skipped: c.parquet"):
+    with pytest.raises(UserError, match=r"1 damaged file skipped: c.parquet"):
         bring(tmp_path, folder)
 
 
