@@ -81,6 +81,7 @@ def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:
 LIMITS = """
 model.id=null; model.dtype=float7; model.context=0; model.template_date=hello
 model.chat_template_kwargs=3; model.name=a/b; dataset.name=a/b; dataset.limit=0
+dataset.where='year = 3'; dataset.where='a == 1 or b == 2'
 dataset.gold_after=' '; dataset.boxes=first; dataset.judge=some; dataset.answer=maths
 dataset.fields.choices=[1]; dataset.conventions.lists=x; dataset.conventions.tolerance=-1
 prompt.template=hello; prompt.kind=talk; prompt.system_role=boss; prompt.stop=['']

@@ -159,8 +159,14 @@ def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[
         "gone.parquet", journal.path.name,
     }  # fmt: skip
     assert "7 files are damaged" in err and not grades.exists()
+
+
+def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run) -> None:
+    [grades] = run.grades.glob("*.parquet")
+    spoil(grades, "outcome")
+    assert (outcome_words(run) == "pending").all()
     grade(Run(run.cfg))
-    assert outcome_words(run)[0].tolist() == RIGHT["a"]
+    assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
 
 
 @pytest.mark.parametrize("format", [None, 1, 3])

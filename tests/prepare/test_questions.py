@@ -314,8 +314,8 @@ def test_rows_are_filtered_and_keep_their_numbers(tmp_path: Path) -> None:
     assert ids("tags ~ b and tags !~ '2' and year < 2023") == ["1", "2"]
     assert where.parse("x == ''")[0].accepts({"x": float("nan")})  # as Parquet has it
     assert ids("`x y` == ''") == list("123456") and ids('problem > "p4"') == ["6"]
-    for text in ("yaer == 1", "year == 1", "year = 3", "a == 1 or b == 2"):
-        with pytest.raises(UserError, match=rf"dataset\.where=({text})?"):
+    for text in ("yaer == 1", "year == 1"):
+        with pytest.raises(UserError, match=rf"dataset\.where={text}"):
             ids(text)
 
 
