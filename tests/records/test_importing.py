@@ -36,7 +36,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.prepare.questions import Question
-from bayes_at_n.pipeline.records import formats, plan
+from bayes_at_n.pipeline.records import folders as written
+from bayes_at_n.pipeline.records import formats
+from bayes_at_n.pipeline.records import runs as collected
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 
@@ -108,8 +110,8 @@ def test_killed_import_leaves_no_run_and_the_next_removes_the_rest(tmp_path: Pat
         "import os, signal, sys\n"
         "from bayes_at_n.pipeline.config import compose\n"
         "from bayes_at_n.pipeline.config.records import RecordsConfig\n"
-        "from bayes_at_n.pipeline.records import importing, runs\n"
-        "runs.complete = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from bayes_at_n.pipeline.records import folders, importing\n"
+        "folders.complete = lambda *given: os.kill(os.getpid(), signal.SIGKILL)\n"
         "importing.import_records(compose.load_as(RecordsConfig, sys.argv[1:]))\n"
     )
     runs = tmp_path / "runs"
@@ -268,10 +270,10 @@ def test_trials_from_one_and_a_row_without_trial(
     source = csv_of(tmp_path / "p.csv", "question_id,trial,label", "0,0.0,1.0", "1,1.0,2.0")
     run = opened(bring(tmp_path / "p", source, *NAMES) / "d" / "m")  # floats, as pandas has it
     assert outcome_words(run).tolist() == [["wrong", "pending"], ["pending", "correct"]]
-    monkeypatch.setattr(plan, "MOST_TRIALS", 3)
+    monkeypatch.setattr(written, "MOST_TRIALS", 3)
     source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
     with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials .* d-01 has most"):
-        bring(tmp_path, source, *NAMES)
+        bring(tmp_path / "x", source, *NAMES)
 
 
 def test_what_the_user_names_and_is_not_there_is_refused(
@@ -288,7 +290,7 @@ def test_what_the_user_names_and_is_not_there_is_refused(
     for name, kinds in (("metric", "inspect, .*"), ("filter", "lm_eval")):
         with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* read as csv"):
             bring(tmp_path, plain, f"{name}=x")
-    monkeypatch.setattr(plan, "MOST_RUNS", 1)
+    monkeypatch.setattr(collected, "MOST_RUNS", 1)
     with pytest.raises(UserError, match="over 1 models"):
         bring(tmp_path, plain, "dataset=d")
     assert folders(tmp_path / "runs") == []
