@@ -34,7 +34,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/paper": 2_028,
     "pipeline/plots": 1_132,
     "pipeline/prepare": 2_476,
-    "pipeline/records": 4_679,
+    "pipeline/records": 4_352,
     "pipeline/report": 2_842,
     "pipeline/rubrics": 879,
     "pipeline/score": 1_449,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_803,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 37_187,
+    "tests": 36_041,
     "verifiers": 7_168,
-    "product": 58_394,
+    "product": 58_067,
 }
 
 

@@ -44,7 +44,7 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(tmp_path: Path, capsys: Capsys)
     source = nemo(tmp_path / "eval-results", SEEDS | {"output.jsonl": "000"})
     shuffled = source / "aime25" / "output-rs2.jsonl"
     shuffled.write_text("".join(reversed(shuffled.read_text().splitlines(True))))
-    with pytest.raises(UserError, match="do not name the model; use model=NAME"):
+    with pytest.raises(UserError, match="9 rows without a name skipped, give model=NAME"):
         bring(tmp_path, source)
     run = opened(bring(tmp_path, source, "model=mine") / "aime25" / "mine")
     err = capsys.readouterr().err

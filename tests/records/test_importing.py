@@ -32,7 +32,9 @@ from record_files import (
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.prepare.questions import Question
-from bayes_at_n.pipeline.records import formats, plan
+from bayes_at_n.pipeline.records import folders as written
+from bayes_at_n.pipeline.records import formats
+from bayes_at_n.pipeline.records import runs as collected
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 
@@ -204,10 +206,10 @@ def test_trials_from_one_and_a_row_without_trial(
     assert "1 damaged row skipped: m, d-01 (no trial)" in err
     pending = ["pending"] * 3
     assert outcome_words(run).tolist() == [["correct", *pending[1:], "wrong"], ["wrong", *pending]]
-    monkeypatch.setattr(plan, "MOST_TRIALS", 3)
+    monkeypatch.setattr(written, "MOST_TRIALS", 3)
     source = csv_of(tmp_path / "x.csv", "question_id,correct", "0,1", *["1,1"] * 4)
     with pytest.raises(UserError, match=r"d/m: 2 questions x 4 trials .* d-01 has most"):
-        bring(tmp_path, source, *NAMES)
+        bring(tmp_path / "x", source, *NAMES)
 
 
 def test_what_the_user_names_and_is_not_there_is_refused(
@@ -221,7 +223,7 @@ def test_what_the_user_names_and_is_not_there_is_refused(
     for name, kinds in (("metric", "inspect, .*"), ("filter", "lm_eval")):
         with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* read as csv"):
             bring(tmp_path, plain, f"{name}=x")
-    monkeypatch.setattr(plan, "MOST_RUNS", 1)
+    monkeypatch.setattr(collected, "MOST_RUNS", 1)
     with pytest.raises(UserError, match="over 1 models"):
         bring(tmp_path, plain, "dataset=d")
     assert folders(tmp_path / "runs") == []
