@@ -113,23 +113,6 @@ def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
     assert stored(tmp_path)[0] == [row(0)]
 
 
-def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Journal) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Journal, "sync", fails)
-    monkeypatch.setattr(attempts, "SYNC_S", 0.01)
-    writer = AttemptWriter(tmp_path, "w")
-    writer.append([row(0)])
-    limit = time.monotonic() + 30
-    with pytest.raises(OSError, match="Input/output"):
-        while time.monotonic() < limit:
-            time.sleep(0.01)
-            writer.append([])
-    with pytest.raises(OSError, match="Input/output"):
-        writer.close()
-
-
 def test_a_journal_of_the_killed_that_is_suspect_is_counted_and_taken_back(tmp_path: Path) -> None:
     run = run_of(tmp_path, "m", {"a": "."})
     Journal(run.attempts / "_w-00000-unproven.journal", ATTEMPTS).append([row(0), row(1)])

@@ -2,26 +2,20 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import make_run, outcome_words
-from test_verify_calibration import said
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
-from bayes_at_n.pipeline.score.current import is_current
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.stage import verify
 
 TEXTS = {"a": [r"\boxed{2}"] * 4, "b": [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}", "none"]}
 RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]}
@@ -66,40 +60,6 @@ def test_every_reader_names_grades_of_other_settings(
     assert path.exists()
     assert main(["grade", str(run.path)]) == 0
     assert main(["score", str(run.path)]) == main(["status", str(run.path), "--check"]) == 0
-
-
-def test_each_stage_reads_attempts_once_and_again_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`verify` looks at keys first, and would read texts that nobody has judged once more."""
-    run = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "verifier=demo", texts=TEXTS)
-    grade(Run(run.cfg))
-    logprobs = np.log([[0.7, 0.2, 0.1]] * 8)
-    said(run, logprobs, {"": logprobs[0], "a": logprobs[0], "b": logprobs[0]})
-    for path in [*run.path.glob("grades/*.parquet"), *run.path.glob("verdicts/*.parquet")]:
-        path.unlink()
-    read, seen = parquet.read, list[tuple[str, ...]]()
-
-    def counted(of: Path, columns: pa.Schema, names: list[str], *more: Any) -> Any:
-        if of.parent == run.attempts:
-            seen.append(tuple(names[2:]))
-        return read(of, columns, names, *more)
-
-    monkeypatch.setattr(parquet, "read", counted)
-    text, keys = ("text",), ()
-    once = [
-        [("text", "finish_reason", "options")],
-        [keys, text],
-        [("finish_reason", "completion_tokens", "logprobs")],
-        [("prompt_tokens", "completion_tokens")],
-    ]
-    for again in (False, True):
-        for stage, expected in zip((grade, verify, categorize, score), once, strict=True):
-            seen.clear()
-            stage(Run(run.cfg))
-            assert seen == ([] if again and stage is not score else expected), stage
-    outcome_words(run)
-    assert is_current(run) and seen == once[-1]
 
 
 def test_check_names_every_stale_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
