@@ -97,7 +97,7 @@ def test_a_task_of_generate_serves_the_runs_of_one_model_at_any_path(tmp_path: P
 def _played(script: str, folder: Path, srun: str) -> tuple[int, str]:
     """Run a script with an `srun` of our own and an `scontrol` that only says so.
 
-    The commands of Slurm are what this test has no use for: tests/test_slurm.py has the real ones.
+    The commands of Slurm are what this test has no use for: test_slurm.py has the real ones.
     """
     bin_ = folder / "bin"
     bin_.mkdir(exist_ok=True)

@@ -6,33 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import run_of
-from test_journal import small_disk
+from helpers import attempt_row as row
+from helpers import run_of, small_disk
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import writer as attempts
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.store import parquet, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
-
-
-def row(trial: int, tokens: int = 20) -> dict[str, Any]:
-    return {
-        "question_id": f"q-{trial % 7}",
-        "trial": trial,
-        "seed": 1234 + trial,
-        "text": f"so \\boxed{{{trial}}}",
-        "finish_reason": "stop",
-        "prompt_tokens": 9,
-        "completion_tokens": tokens,
-        "token_ids": [trial] * tokens,
-        "logprobs": [-0.25] * tokens,
-        "started": 1.0,
-        "first_token": 2.0,
-        "finished": 3.0,
-        "continued_from": None,
-        "options": None,
-    }
 
 
 def stored(folder: Path) -> tuple[list[dict[str, Any]], parquet.Damage]:

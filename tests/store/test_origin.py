@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from helpers import Setup, arithmetic, write_questions
-from test_attempts import row
+from helpers import attempt_row as row
 
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.journal import Journal

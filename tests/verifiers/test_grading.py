@@ -7,10 +7,10 @@ import sys
 import time
 from decimal import localcontext
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from helpers import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +19,6 @@ from bayes_at_n.verifiers.answers import grading
 from bayes_at_n.verifiers.maths import symbolic
 from bayes_at_n.verifiers.maths.compare import compare
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, str], Outcome]:
