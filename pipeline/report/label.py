@@ -103,7 +103,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "answer": runfolder.presented_letter(shown, answers[i].as_py() or ""),
             "text": text,
             "marker": run.cfg.model.reasoning_end,
-            "scores": run.cfg.point_weights,
+            "scores": run.cfg.point_weights and run.cfg.verifier.judgement.scores,
         }
         found.append({**key, "chance": chances[keys[i]], **of_page})
     return found

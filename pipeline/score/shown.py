@@ -59,7 +59,7 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     shares += f" ({', '.join(why)})" * bool(why)
     if points := scores.get("points"):
         parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
-        results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")
+        results.print(f"{points['of']} of {len(points['shares']) - 1}: {', '.join(parts)}")
     size = sample_size(scores["questions"], scores["clusters"])
     results.print(f"{size}, {plural(scores['attempts'], 'attempt')}{f': {shares}' * bool(shares)}")
     if more := scores.get("next_attempts"):

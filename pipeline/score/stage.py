@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
@@ -35,8 +37,8 @@ from bayes_at_n.pipeline.score import (
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
-from bayes_at_n.pipeline.store.graded import judge_settings
+from bayes_at_n.pipeline.store import files, labels, outcomes, rowkeys, runfolder
+from bayes_at_n.pipeline.store.graded import judge_settings, read_verdicts
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
     CORRECT,
@@ -223,7 +225,7 @@ def _scores(
             warn(line)
     scores["shares"] = _shares(graded)
     if graded.points is not None:
-        scores["points"] = _points(graded)
+        scores["points"] = _points(run, graded)
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
@@ -261,13 +263,35 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
 
 
-def _points(graded: Outcomes) -> Parts:
-    """Compute the share of each number of points, and the mean points of each question."""
-    points = np.ma.masked_equal(graded.points, PENDING)  # type: ignore[no-untyped-call]
-    shares = np.bincount(points.compressed(), minlength=len(graded.weights or ())) / points.count()
-    means = zip(graded.question_ids, points.mean(axis=1).tolist(), strict=True)
-    weights = [*(graded.weights or ())]
-    return {"weights": weights, "shares": shares.tolist(), "by_question": dict(means)}
+def _points(run: Run, graded: Outcomes) -> Parts:
+    """Compute the share of each number of points, or of votes for correct, and questions' means.
+
+    Of several votes with points on an attempt each counts by its part.
+    """
+    said, weights, index = run.cfg.verifier.judgement, [*(graded.weights or ())], graded.points
+    known = index != PENDING
+    counts = np.zeros((len(known), len(weights)))
+    if said.points and len(weights) != said.points + 1:
+        weights, counts = [*(said.scores or ())], counts[:, : said.points + 1]
+        question, trial = np.nonzero(known & graded.judged)
+        verdicts, keys = (
+            read_verdicts(run, ["votes"]).table,
+            question.astype(np.int64) << 32 | trial,
+        )
+        votes = rowkeys.aligned(run, verdicts, keys)["votes"]
+        of, points = pc.list_parent_indices(votes).to_numpy(), pc.list_flatten(votes)
+        where = (question[of], points.cast(pa.int64()).to_numpy())
+        np.add.at(counts, where, 1 / np.bincount(of)[of])
+        known, index = known & ~graded.judged, np.where(index > 0, said.points, 0)
+    np.add.at(counts, (np.nonzero(known)[0], index[known]), 1.0)
+    totals = np.ma.masked_equal(counts.sum(axis=1), 0)  # type: ignore[no-untyped-call]
+    means = (counts @ np.arange(counts.shape[1]) / totals).tolist()
+    return {
+        "of": "points" if said.points else "votes for correct",
+        "weights": weights,
+        "shares": (counts.sum(axis=0) / counts.sum()).tolist(),
+        "by_question": dict(zip(graded.question_ids, means, strict=True)),
+    }
 
 
 def _cost(run: Run) -> Parts:

@@ -203,7 +203,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
         return table
     keys = rowkeys.encode(table, rowkeys.question_ids(run))
     weights = run.cfg.point_weights
-    columns = ["label", *["points"] * (weights is not None)]
+    writes = run.cfg.verifier.kind == "generate"
+    columns = ["label", *["points"] * (weights is not None), *["votes"] * writes]
     verdicts = read_verdicts(run, columns, "hide" if quiet else "raise").table
     found = rowkeys.aligned(run, verdicts, keys)
     labels = found["label"]
@@ -219,9 +220,11 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
         decided["layer"] = pa.scalar("verifier")
     if "reason" in names:
         said = labels
-        if weights is not None:
-            of = f" of {len(weights) - 1} points"
-            said = pc.binary_join_element_wise(found["points"].cast(pa.string()), of, "")
+        if writes:
+            votes = pc.binary_join(found["votes"], " ")
+            most = run.cfg.verifier.judgement.points
+            said = pc.binary_join_element_wise(votes, f" of {most} points" if most else "", "")
+            said = pc.if_else(pc.equal(votes, ""), "undecided", said)
         both = ("verifier: ", pc.coalesce(said, labels, "pending"), "; rule grader: ", rules)
         decided["reason"] = pc.binary_join_element_wise(*both, ", ", table["reason"], "")
     for name, values in decided.items():

@@ -70,10 +70,10 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
         if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
             attempts = texts.texts_to_judge(run, template)
             with engines.keeping():
-                unjudged = _sample(run, judge, template, attempts)
+                own, unjudged = _sample(run, judge, template, attempts)
             runfolder.save_verifier(original)
             made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
-            _derive(run, panel, attempts, made_from)
+            _derive(run, [own, *itertools.starmap(read, panel[1:])], attempts, made_from)
         else:
             note_alone("verify: nothing pending, all attempts are judged")
         report(run, judge)
@@ -99,26 +99,28 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
     folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"
+    blank.dataset.answer, blank.dataset.pattern = "regex", v.judgement.pattern
     blank.prompt.name, blank.prompt.template = Path(v.prompt).stem, "{problem}"
     blank.verifier = VerifierConfig(name="none", id=None)
     blank.budget, blank.trust, blank.run_dir = v.budget, run.cfg.trust, str(folder)
     return Run(blank)
 
 
-def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
-    """Sample votes until each text has enough; return how many are missing as a budget is spent."""
+def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> tuple[Votes, int]:
+    """Sample votes until each text has enough; return them, and how many a budget left out."""
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
     _prepare(run, judge, template, attempts)
+    found, parts = Votes(), set[Path]()
     while True:
-        found = read(judge, run.cfg.verifier.judgement)
+        read(judge, run.cfg.verifier.judgement, found, parts)
         limits = {name: wanted(found.get(name, {}), votes, tries) for name in names}
         keys = ((name, trial) for name in names for trial in range(limits[name]))
         missing = sum(trial not in found.get(name, {}) for name, trial in keys)
         stored = sum(map(len, found.values()))
         if not missing or stored == before:
-            return missing
+            return found, missing
         before = stored
         most, file = max(limits.values()), judge.path / "wanted.json"
         runfolder.write_json(file, {str(judge.path): [most, most, limits]})
@@ -147,17 +149,26 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
     return min(most, tries * votes)
 
 
-def read(judge: Run, said: JudgementConfig) -> Votes:
-    """Read a judge's votes; one that was cut off is unreadable, even with a judgement in it."""
-    found, form, damage = Votes(), said.form, parquet.Damage()
+def read(
+    judge: Run, said: JudgementConfig, found: Votes | None = None, known: set[Path] | None = None
+) -> Votes:
+    """Read a judge's votes; one that was cut off is unreadable, even with a judgement in it.
+
+    They are added to `found`, but for those of the parts `known`, which gets those that are read.
+    """
+    found, known = Votes() if found is None else found, set() if known is None else known
+    form, damage, now = said.form, parquet.Damage(), {*shards.files(judge.attempts)}
     end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
-    for batch in shards.batches(judge.attempts, ATTEMPTS, names, damage):
-        for row in batch.to_pylist():
-            start = final_part(row["text"], end) if row["finish_reason"] == "stop" else None
-            name = row["question_id"]
-            said_last = "" if start is None else row["text"][start:]
-            means = judgement.read(said_last, form, prompts.tag(name))
-            found.setdefault(name, {})[row["trial"]] = means
+    fresh = shards.batches(
+        judge.attempts, ATTEMPTS, names, damage, only=lambda path: path not in known
+    )
+    for row in itertools.chain.from_iterable(batch.to_pylist() for batch in fresh):
+        start = final_part(row["text"], end) if row["finish_reason"] == "stop" else None
+        name = row["question_id"]
+        said_last = "" if start is None else row["text"][start:]
+        means = judgement.read(said_last, form, prompts.tag(name))
+        found.setdefault(name, {}).setdefault(row["trial"], means)
+    known |= {path for path in now if path.suffix == ".parquet"}
     if damage.lines:
         warn(f"{judge.path}: {damage}; set aside, so these texts are judged again")
         shards.set_aside(damage, ATTEMPTS)
@@ -217,17 +228,15 @@ def _rows(
 
 
 def _derive(
-    run: Run, panel: Sequence[Judge], attempts: pa.Table, made_from: Mapping[str, Any]
+    run: Run, of_judges: Sequence[Votes], attempts: pa.Table, made_from: Mapping[str, Any]
 ) -> None:
     """Write the verdicts of all pending parts of attempts, by the votes of a panel of judges."""
     v, votes, keys = run.cfg.verifier, run.cfg.verifier.sampling.trials, attempts["key"].to_numpy()
-    of_judges = [read(judge, form) for judge, form in panel]
     rows = list[dict[str, Any] | None]()
     for name in attempts["judged"].to_pylist():
         given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in of_judges)
         counted = [[one for one in of if one is not None][:votes] for of in given]
-        whole = [*itertools.chain.from_iterable(counted)]
-        rows.append(verdict(whole, v) if name in of_judges[0] else None)
+        rows.append(verdict(counted, v) if name in of_judges[0] else None)
     kept = np.array([row is not None for row in rows], bool)
     columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
     ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
@@ -264,20 +273,22 @@ def _others(run: Run, judge: Run) -> Iterator[Judge]:
 _OF_VOTES = pa.schema([VERDICTS.field(n) for n in ("a", "b", "c", "label", "points", "votes")])
 
 
-def verdict(read: Sequence[str | int], v: VerifierConfig) -> dict[str, Any]:
-    """Return the verdict of an attempt's readable votes.
+def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[str, Any]:
+    """Return the verdict of an attempt's readable votes, in order of judges and trials.
 
     `a`, `b` and `c` are the shares of votes for correct (or all points), wrong, and no answer. The
     label is the most frequent outcome; of equally frequent ones the one with the lowest score.
-    Without any vote it is `UNDECIDED`.
+    Without any vote it is `UNDECIDED`. `points` is the position of the score in `v.scores`: of the
+    mean of all votes, or with votes=majority the label's. Where votes are missing, those that are
+    there count again in their order, which does not change the expected mean.
 
-    >>> verdict(["correct", "wrong", "correct"], VerifierConfig())["label"]
-    'A'
-    >>> of = VerifierConfig(judgement=JudgementConfig(points=7))
-    >>> [verdict(votes, of).get("points") for votes in ([7, 2, 2, 1], [7, 0], [])]
-    [2, 0, None]
+    >>> of = VerifierConfig(kind="generate", judgement=JudgementConfig(points=7))
+    >>> of.sampling.trials = 3
+    >>> found = [verdict([votes], of) for votes in ([7, 2, 2], [7, 0], [])]
+    >>> [(one["label"], one.get("points"), len(one["votes"])) for one in found]
+    [('B', 11, 3), ('B', 14, 2), ('U', None, 0)]
     """
-    most = v.judgement.points
+    most, read = v.judgement.points, [*itertools.chain.from_iterable(by_judge)]
     if not read:
         return {"label": UNDECIDED, "votes": []}
     counts = Counter[Any](read)
@@ -287,8 +298,18 @@ def verdict(read: Sequence[str | int], v: VerifierConfig) -> dict[str, Any]:
     a, c = (counts[one] / len(read) for one in (full, none))
     label = _LABEL[choice] if isinstance(choice, str) else "A" if choice == most else "B"
     points = choice if isinstance(choice, int) else None
+    if (v.judgement.votes, v.ballots > 1) == ("mean", True):
+        full_votes = [_first(of, v.sampling.trials) for of in by_judge if of]
+        worth = {"correct": 1.0} if most is None else dict(enumerate(v.judgement.scores or ()))
+        every = _first([*itertools.chain.from_iterable(full_votes)], v.ballots)
+        mean = sum(worth.get(one, 0.0) for one in every) / v.ballots
+        points = int(np.abs(np.array(v.scores) - mean).argmin())
     words = [*map(str, read)]
     return {"a": a, "b": 1 - a - c, "c": c, "label": label, "points": points, "votes": words}
+
+
+def _first(votes: Sequence[str | int], number: int) -> list[str | int]:
+    return [*itertools.islice(itertools.cycle(votes), number)]
 
 
 def report(run: Run, judge: Run) -> None:
