@@ -275,7 +275,7 @@ def of_runs(
             if (of_run.codes == PENDING).all():
                 if run.cfg.sampling.likelihood == "gold":
                     raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
-                raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
+                raise shown.without_outcomes(run, of_run)
         except (UserError, OSError) as error:
             leave_out(name, error)
         else:

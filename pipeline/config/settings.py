@@ -348,10 +348,7 @@ class VerifierConfig:
         if self.kind != "generate" and (self.panel or self.judgement.points):
             yield "panel and judgement.points: need kind=generate"
         if len(self.scores or ()) > MOST_SCORES:
-            yield (
-                f"judgement.votes=mean: has more than {MOST_SCORES} different means; use majority,"
-                " fewer votes, or weights in equal steps"
-            )
+            yield f"judgement.votes=mean: has more than {MOST_SCORES} means; use majority"
 
     @property
     def ballots(self) -> int:

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
@@ -18,7 +16,6 @@ from bayes_at_n.pipeline.base.console import (
     warn,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
@@ -37,8 +34,8 @@ from bayes_at_n.pipeline.score import (
 from bayes_at_n.pipeline.score import prior as priors
 from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
 from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, labels, outcomes, rowkeys, runfolder
-from bayes_at_n.pipeline.store.graded import judge_settings, read_verdicts
+from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
+from bayes_at_n.pipeline.store.graded import judge_settings
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
     CORRECT,
@@ -50,6 +47,7 @@ from bayes_at_n.pipeline.store.outcomes import (
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import DEFAULT
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse_all
+from bayes_at_n.scoring.numerics.inputs import values
 
 Parts = dict[str, Any]
 
@@ -103,8 +101,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
                 f"{run.path}: nothing graded, and no question has a gold answer; import the records"
                 " again with gold=COLUMN or questions=FILE"
             )
-        verb = "grade" if (graded.ruled == PENDING).all() else "verify"
-        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
+        raise shown.without_outcomes(run, graded)
     curve, forecast = caps.read(run, graded.matrix)  # what it refuses, before anything is shown
     dated = since.compared(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
@@ -264,34 +261,15 @@ def _shares(graded: Outcomes) -> dict[str, float]:
 
 
 def _points(run: Run, graded: Outcomes) -> Parts:
-    """Compute the share of each number of points, or of votes for correct, and questions' means.
-
-    Of several votes with points on an attempt each counts by its part.
-    """
-    said, weights, index = run.cfg.verifier.judgement, [*(graded.weights or ())], graded.points
-    known = index != PENDING
-    counts = np.zeros((len(known), len(weights)))
-    if said.points and len(weights) != said.points + 1:
-        weights, counts = [*(said.scores or ())], counts[:, : said.points + 1]
-        question, trial = np.nonzero(known & graded.judged)
-        verdicts, keys = (
-            read_verdicts(run, ["votes"]).table,
-            question.astype(np.int64) << 32 | trial,
-        )
-        votes = rowkeys.aligned(run, verdicts, keys)["votes"]
-        of, points = pc.list_parent_indices(votes).to_numpy(), pc.list_flatten(votes)
-        where = (question[of], points.cast(pa.int64()).to_numpy())
-        np.add.at(counts, where, 1 / np.bincount(of)[of])
-        known, index = known & ~graded.judged, np.where(index > 0, said.points, 0)
-    np.add.at(counts, (np.nonzero(known)[0], index[known]), 1.0)
-    totals = np.ma.masked_equal(counts.sum(axis=1), 0)  # type: ignore[no-untyped-call]
-    means = (counts @ np.arange(counts.shape[1]) / totals).tolist()
-    return {
-        "of": "points" if said.points else "votes for correct",
-        "weights": weights,
-        "shares": (counts.sum(axis=0) / counts.sum()).tolist(),
-        "by_question": dict(zip(graded.question_ids, means, strict=True)),
-    }
+    """Compute the shares of points, or of means of votes, and the mean of each question."""
+    points, weights = np.ma.masked_equal(graded.points, PENDING), [*(graded.weights or ())]  # type: ignore[no-untyped-call]
+    shares = np.bincount(points.compressed(), minlength=len(weights)) / points.count()
+    said, of, names = run.cfg.verifier, f"points of {len(weights) - 1}", [*range(len(weights))]
+    if said.ballots > 1 and said.judgement.votes == "mean":
+        points, of, names = values(graded.matrix), f"means of {said.ballots} votes", weights
+    means = zip(graded.question_ids, points.mean(axis=1).tolist(), strict=True)
+    record = {"of": of, "names": names, "weights": weights, "shares": shares.tolist()}
+    return record | {"by_question": dict(means)}
 
 
 def _cost(run: Run) -> Parts:
