@@ -148,17 +148,10 @@ def running() -> Iterator[Cluster]:
     cluster = Cluster(folder, {**_clean(), "SLURM_CONF": f"{folder}/slurm.conf", "PATH": _path()})
     try:
         _configure(folder)
-        cluster._start(
-            "munged",
-            "munged",
-            "--foreground",
-            "--force",
-            f"--socket={folder}/munge.socket",
-            f"--key-file={folder}/munge.key",
-            f"--log-file={folder}/munged.log",
-            f"--pid-file={folder}/munged.pid",
-            f"--seed-file={folder}/munged.seed",
-        )
+        files = {"socket": "munge.socket", "key-file": "munge.key", "log-file": "munged.log"}
+        files |= {"pid-file": "munged.pid", "seed-file": "munged.seed"}
+        places = [f"--{option}={folder}/{name}" for option, name in files.items()]
+        cluster._start("munged", "munged", "--foreground", "--force", *places)
         wait_for(lambda: (folder / "munge.socket").exists(), 10, "munged")
         cluster._start("slurmctld", "slurmctld", "-D")
         for node in NODES:

@@ -1,12 +1,11 @@
 """The rule grader against cases made to break it, and the readers of `benchmarks.answers`."""
 
 import json
-import sys
 
 import pytest
 
 from bayes_at_n.verifiers import Asked, compare, find, grade
-from benchmarks import answers, made_answers, upstream
+from benchmarks import answers, made_answers
 
 FAMILIES = answers.ADVERSARIAL.with_name("families.jsonl")  # golds, wrong and right answers
 
@@ -44,25 +43,6 @@ def test_adversarial_and_generated_answers() -> None:
         bool(said) for case, said in zip(cases, accepted, strict=True) if case.set == "rewritings"
     ]
     assert sum(rewritings) >= answers.LEAST_RIGHT * len(rewritings)
-
-
-def test_public_examples_are_read_as_syntax(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    tests = tmp_path / "NeMo-Skills" / "tests"
-    tests.mkdir(parents=True)
-    (tests / "test_math_equal.py").write_text(
-        "import nowhere\n"
-        "@pytest.mark.parametrize('output_pair', [(5, '5.0'), (5 / 2, 'a')])\n"
-        "def test_correct_examples(output_pair):\n    assert math_equal(*output_pair) is True\n"
-        "@pytest.mark.parametrize('gold,pred,expected', [('$1$', '$2$', 0)])\n"
-        "def test_more(gold, pred, expected):\n    assert verify(gold, pred) == expected\n"
-    )
-    to = tmp_path / "out.jsonl"
-    monkeypatch.setattr(sys, "argv", ["upstream", "--clones", str(tmp_path), "--to", str(to)])
-    upstream.main()
-    cases = answers.examples(to)
-    assert [(c.set, c.gold, c.expected) for c in cases] == [
-        ("public, boxed", "5", True), ("public, no box", "$1$", False)
-    ]  # fmt: skip
 
 
 def _cheap(case: answers.Case) -> bool | None:

@@ -159,13 +159,6 @@ def test_no_depth_and_no_length_is_too_much(
     assert time.process_time() - start < seconds
 
 
-def test_the_value_of_the_deepest_box_is_read() -> None:
-    for depth in (2, 100, 10_000):
-        text = r"\boxed{" * depth + "5" + "}" * depth
-        assert [extract(text, truncated=False).answer] == ["5"]
-    assert extract(r"\boxed{1+\boxed{x=\boxed{5}}}", truncated=False).answer == "1+{x={5}}"
-
-
 @pytest.mark.parametrize(
     "unit",
     ["{", "}", "\\", r"\{", r"\boxed", r"\boxed{", r"\boxed{1}", r"\boxed{ ", r"\fbox ", " ", "5"],

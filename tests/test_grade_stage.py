@@ -1,28 +1,18 @@
 """grade on run folders made by hand and on plain files: cache, changes, review list, --file."""
 
-import itertools
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from helpers import Capsys, add_grades, again, grades, make_run, write_questions
+from helpers import Capsys, again, grades, make_run, write_questions
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.grade import attempts, review, stage
-from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.store import graded, parquet, tables
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
+from bayes_at_n.pipeline.store import parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.guard import Moved
 from bayes_at_n.verifiers.answers import grading
@@ -45,25 +35,22 @@ def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TE
     return run
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_renamed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool) -> None:
+def test_a_renamed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", parquet.read
 
     def moving(*arguments: Any) -> Any:
         yield from read(*arguments)
         if not moved.exists():
             run.path.rename(moved)
-            if replaced:
-                run.path.mkdir()
 
     monkeypatch.setattr(parquet, "read", moving)
     with pytest.raises(Moved, match="renamed"):
         stage.grade(run)
-    assert [*tmp_path.rglob("run/*")] == [] and run.path.exists() == replaced
+    assert not run.path.exists()
     monkeypatch.undo()
     run.cfg.run_dir = str(moved)
     stage.grade(run)
-    assert len(grades(run)) == 12
+    assert outcomes(run) == EXPECTED
 
 
 def outcomes(run: Run) -> dict[str, list[str]]:
@@ -75,26 +62,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(pairs: Any, **_: Any) -> None:
-        raise AssertionError(f"asked again about {list(pairs)}")
-
-    monkeypatch.setattr(verifiers, "grade", refuse)
-
-
 EXPECTED = {
     "q1": ["correct", "wrong", "no_answer", "no_answer"],
     "q2": ["correct", "wrong", "wrong", "correct"],
     "q3": ["correct", "wrong", "correct", "no_answer"],
 }
-
-
-def test_equal_pairs_are_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.grade(ungraded_run(tmp_path / "one"))
-    no_work(monkeypatch)
-    two = ungraded_run(tmp_path / "two")
-    stage.grade(two)
-    assert outcomes(two) == EXPECTED
 
 
 NESTED = r"\boxed{" * 1_100 + "2" + "}" * 1_100
@@ -165,56 +137,6 @@ def test_other_settings_grade_anew_and_show_what_changed(tmp_path: Path, capsys:
     assert (run.grades / "_changes.jsonl").read_text() == ""
 
 
-def test_a_regrade_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
-    run = ungraded_run(tmp_path / "run", texts={"q1": [r"\boxed{2}", r"\boxed{2\%}"]})
-    [part] = run.attempts.glob("*.parquet")
-    rows = parquet.read_whole(part, ATTEMPTS).to_pylist()
-    for number, row in enumerate(rows):
-        table = pa.Table.from_pylist([row], ATTEMPTS)
-        parquet.write_part(run.attempts / f"{number}.parquet", table)
-    part.unlink()
-    stage.grade(run)
-    judge, calls = attempts.grade, iter(range(2))
-
-    def dying(*arguments: Any) -> Any:
-        if next(calls):
-            raise KeyboardInterrupt
-        return judge(*arguments)
-
-    other = again(run, "dataset.conventions.percent=either")
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(attempts, "grade", dying)
-        stage.grade(other)
-    for one in (run, other):
-        with pytest.raises(tables.Stale, match="conventions"):
-            graded.ruled(one, [])
-    stage.grade(other)
-    assert [row["outcome"] for row in grades(run).values()] == ["correct", "correct"]
-    [change] = lines_of_changes(run)
-    assert (change["trial"], change["from"], change["to"]) == (1, "wrong", "correct")
-
-
-@pytest.mark.parametrize("number", range(6))
-def test_a_kill_at_any_replacement_loses_and_leaves_nothing(tmp_path: Path, number: int) -> None:
-    run, calls, replace = ungraded_run(tmp_path / "run"), itertools.count(), Path.replace
-    if not (pid := os.fork()):
-
-        def dying(path: Path, target: Path) -> Path:
-            if next(calls) == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return replace(path, target)
-
-        Path.replace = dying  # type: ignore[method-assign]
-        stage.grade(run)
-        os._exit(0)
-    os.waitpid(pid, 0)
-    atomic.sweep.cache_clear()
-    stage.grade(again(run))
-    stems = {path.stem for path in run.grades.glob("*.parquet")}
-    assert outcomes(run) == EXPECTED and not [*run.path.rglob(".*.tmp")]
-    assert stems == {path.stem for path in run.attempts.glob("*.parquet")}
-
-
 def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     texts = {"q1": ["The answer is 2.", r"\boxed{3}", r"\boxed{3} or rather \boxed{2}", "no idea"]}
     run = ungraded_run(tmp_path / "run", texts=texts)
@@ -226,10 +148,6 @@ def test_plain_math_verify_judges_whole_texts(tmp_path: Path) -> None:
     assert "no_answer" not in {row["outcome"] for row in rows_of_q1}
     changed = [(change["trial"], change["from"], change["to"]) for change in lines_of_changes(run)]
     assert (0, "no_answer", "correct") in changed
-    cut_off = ungraded_run(tmp_path / "cut", "grading.compat=math_verify")
-    stage.grade(cut_off)
-    last = grades(cut_off)["q3", 3]  # judged like any other
-    assert (last["outcome"], last["box"], last["answer"]) == ("correct", "truncated", None)
 
 
 def lines_of_changes(run: Run) -> list[dict[str, Any]]:
@@ -256,11 +174,6 @@ def test_the_review_list(tmp_path: Path, capsys: Capsys) -> None:
     assert not usual[0]["gold_in_doubt"] and {e["question_id"] for e in entries} == {"q1", "q2"}
     err = capsys.readouterr().err
     assert "common_wrong 4, unparsable 1" in err and str(run.path / "review.jsonl") in err
-    # Which attempt was finished first says nothing.
-    [part] = run.grades.glob("*.parquet")
-    add_grades(run, part.stem, parquet.read_whole(part, GRADES).to_pylist()[::-1])
-    review.write(run)
-    assert lines(run.path / "review.jsonl") == entries
 
 
 ROWS = [
@@ -286,20 +199,14 @@ def test_a_file_comes_out_row_for_row(tmp_path: Path, capsys: Capsys) -> None:
     assert all(row["layer"] and row["reason"] for row in graded)
     assert "7 rows, no_answer 4, " in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
-    again = tmp_path / "again.jsonl"  # the result can be graded again
-    assert main(["grade", "--file", str(target), "--out", str(again)]) == 0
-    assert lines(again) == graded
 
 
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ('{"completion": "a", "gold"', "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[1, 2]", "not an object"),
+        ("[" * 100_000, "JSON"),
+        ("[1, 2]", "object"),
         ('{"gold": "2", "text": "a"}', "completion"),
-        ('{"completion": "a"}', "gold"),
-        ('{"completion": null, "gold": "2"}', "completion: "),
         ('{"completion": "a", "gold": 2}', "gold: "),
         ('{"completion": "a", "gold": "2", "truncated": "no"}', "truncated: "),
         ('{"completion": "a", "gold": "2", "finish_reason": 3}', "finish_reason"),
@@ -332,20 +239,6 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: Capsys) -> None:
     assert source.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-def test_everything_that_decides_a_grade_is_its_identity() -> None:
-    def of(*overrides: str) -> str:
-        return json.dumps(graded.settings(compose.load(list(overrides))), sort_keys=True)
-
-    changes = (
-        "dataset.conventions.lists=ordered",
-        "grading.timeout_s=2",
-        "grading.memory_mb=2048",
-        "grading.compat=math_verify",
-    )
-    assert len({of(), *(of(change) for change in changes)}) == 5
-    assert of() == of("grading.workers=3", "model=qwen3-4b")
-
-
 def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
     nine, mixed = ([rf"\boxed{{{a}}}"] * n for a, n in (("9", 8), ("7", 8)))
     texts = {"q1": nine, "q2": [*nine[:5], *mixed[:3]], "q3": [*nine[:4], *mixed[:4]]}
@@ -360,44 +253,8 @@ def test_a_gold_is_in_doubt_by_other_models_too(tmp_path: Path) -> None:
     assert not review.gold_suspect(Run(load_folder(tmp_path / "a", [])))
 
 
-@pytest.mark.parametrize(
-    ("models", "precision", "recall"), [(1, 0.9, 0.2), (2, 0.85, 0.5), (4, 0.85, 0.5)]
-)
-def test_golds_broken_on_purpose_are_found(models: int, precision: float, recall: float) -> None:
-    """Wrong answers that models share: the commonest of twenty is half of all on average."""
-    rng, found, broken = np.random.default_rng(7), [], []
-    for _ in range(1000):
-        right, trap = 1 / (1 + np.exp(-1.5 - rng.normal(0, 2))), rng.dirichlet(np.full(20, 0.1))
-        bad = rng.random() < 0.05
-        gold = rng.choice([22, trap.argmax() + 1]) if bad else 0  # nobody's, or the commonest wrong
-        counts: list[dict[str | None, int]] = []
-        for _ in range(models):
-            wrong = (1 - right) * (0.8 * trap + 0.2 * rng.dirichlet(np.full(20, 0.1)))
-            drawn = rng.multinomial(80, [0.97 * right, *(0.97 * wrong), 0.03])
-            name = {gold: review.RIGHT, 21: review.NONE}
-            counts.append({name.get(i, str(i)): int(n) for i, n in enumerate(drawn) if n})
-        found.append(review.contradiction(counts) is not None)
-        broken.append(bad)
-    hits = np.array(found) & np.array(broken)
-    assert hits.sum() >= precision * sum(found) and hits.sum() >= recall * sum(broken)
-
-
 @pytest.mark.parametrize(("said", "warned"), [("so {}.", True), (r"\boxed{{{}}}", False)])
 def test_answers_without_boxes(tmp_path: Path, capsys: Capsys, said: str, warned: bool) -> None:
     texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
     stage.grade(ungraded_run(tmp_path / "run", texts=texts))
     assert ("8 of 8 attempts have no box" in capsys.readouterr().err) == warned
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_answers_without_boxes_that_another_tool_judged(
-    tmp_path: Path, capsys: Capsys, right: bool
-) -> None:
-    """Without boxes in its way of reading either, as its outcomes show, there is nothing to try."""
-    rows = [{"question_id": i, "is_correct": right, "gold": "2", "text": "so 2"} for i in range(3)]
-    path = tmp_path / "x.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    settings = [f"source={path}", f"runs={tmp_path}", "dataset=d", "model=m"]
-    import_records(compose.load_as(RecordsConfig, settings))
-    stage.grade(Run(load_folder(tmp_path / "d" / "m", [])))
-    assert ("3 of 3 attempts have no box" in capsys.readouterr().err) == right

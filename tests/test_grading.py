@@ -88,24 +88,11 @@ def test_outcomes_and_each_pair_once() -> None:
         (r"\sqrt{4}", "2"), ("7", "7"), (r"\sqrt{4}", "2"), ("", "7"),
     ]  # fmt: skip
     outcomes = outcomes_of(pairs, workers=1, timeout_s=60)
-    expected = [
-        "correct",
-        "wrong",
-        "unparsable",
-        "unparsable",
-        "unparsable",
-        "correct",
-        "unparsable",
-    ]
-    assert list(outcomes.values()) == expected
+    right, wrong, none = "correct", "wrong", "unparsable"
+    assert list(outcomes.values()) == [right, wrong, none, none, none, right, none]
     assert list(outcomes) == list(dict.fromkeys(pairs))
     assert set(outcomes.values()) <= set(get_args(Outcome))
     assert grade([]) == {}
-
-
-def test_a_long_answer_equal_letter_by_letter_is_correct() -> None:
-    digits = "1" * 4301
-    assert outcomes_of([(digits, digits)]) == {(digits, digits): "correct"}
 
 
 def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
@@ -130,21 +117,12 @@ def test_memory_of_a_worker_is_limited() -> None:
     assert child.exitcode == 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_that_cannot_start_are_an_error_not_a_hang(
-    workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_cannot_start_are_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grading, "START_S", 5)
     monkeypatch.setattr(grading, "_start", os._exit)  # which takes other arguments
     pairs = [(rf"\int_0^{n} x dx", str(n)) for n in range(11, 21)]  # for a worker
     with pytest.raises(RuntimeError, match="worker processes"):
-        grade(pairs, workers=workers)
-
-
-def test_golds_are_checked() -> None:
-    reasons = check_golds(["025", r"\sqrt{2}", r"\frac{1", "x" * 2000, r"\foo{5", ""])
-    assert [gold for gold, reason in reasons.items() if reason is None] == ["025", r"\sqrt{2}"]
-    assert "1000 characters" in (reasons["x" * 2000] or "")
+        grade(pairs, workers=2)
 
 
 def read_examples(name: str) -> list[dict[str, Any]]:
@@ -211,14 +189,3 @@ def test_contest_golds_can_be_graded() -> None:
     assert len(golds) == 120
     assert {gold: why for gold, why in check_golds(golds).items() if why} == {}
     assert set(outcomes_of([(gold, f"${gold}$") for gold in golds]).values()) == {"correct"}
-
-
-@pytest.mark.soak
-def test_a_script_needs_no_guard(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from bayes_at_n.verifiers import grade\nprint(grade([(r'\\int_0^2 x dx', '2')]))\n"
-    )
-    line = [sys.executable, script]
-    done = subprocess.run(line, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
-    assert done.returncode == 0 and done.stdout.count(b"outcome='correct'") == 1, done.stderr

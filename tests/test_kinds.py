@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, again, grades
+from helpers import Capsys, grades
 from test_grade_stage import lines, ungraded_run
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -133,11 +133,6 @@ def test_the_reasons_say_how_a_choice_was_named() -> None:
     for text, how in hows.items():
         found = find(text, answer="choice", truncated=False, asked=Asked(choices=FOUR))
         assert (found.answer, found.how) == ("C", how)
-    cut = find("Answer: C", answer="choice", truncated=True)
-    assert cut == (None, "truncated", "")
-    harmony = "<|channel|>analysis<|message|>Answer: C"
-    end = "<|channel|>final<|message|>"
-    assert find(harmony, answer="choice", truncated=False, reasoning_end=end).answer is None
 
 
 # Gold answers and texts by their outcome: a number is never guessed from prose.
@@ -308,8 +303,6 @@ def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path, capsys: 
     stage.grade(run)
     capsys.readouterr()
     assert main(["score", str(run.path)]) == 0 and "otherwise" not in capsys.readouterr().err
-    file.rename(tmp_path / "elsewhere.py")  # as on another machine
-    assert main(["score", str(run.path)]) == 0 and "otherwise" not in capsys.readouterr().err
     [change] = lines(run.grades / "_changes.jsonl")
     assert (change["trial"], change["from"], change["to"]) == (7, "unparsable", "correct")
 
@@ -328,17 +321,3 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{file}:same", texts=TEXTS)
     with pytest.raises(UserError, match=r"own\.py:2: no Python"):
         graded.settings(run.cfg)
-
-
-def test_every_grade_says_which_grader_made_it(tmp_path: Path, capsys: Capsys) -> None:
-    texts = {"q1": [r"\boxed{2 \text{ apples}}", "#### 2", r"\boxed{3}"]}
-    run = ungraded_run(tmp_path / "run", texts=texts)
-    stage.grade(run)
-    assert {row["grader"] for row in grades(run).values()} == {"math"}
-    capsys.readouterr()
-    stage.grade(again(run, "dataset.answer=number"))
-    out, err = capsys.readouterr()
-    assert "no_answer → correct" in out and "(answer" in err
-    rows = grades(run)
-    assert {row["grader"] for row in rows.values()} == {"number"}
-    assert rows["q1", 1]["reason"] == "the same number, after a label"

@@ -31,15 +31,6 @@ HOLDER = """
     """
 
 
-def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "generate.lease"
@@ -57,14 +48,6 @@ def forge(path: Path, **changed: Any) -> None:
     fields = {"host": socket.gethostname(), "pid": os.getpid(), "born": born, "since": "then"}
     fields["where"] = atomic.host_id()
     path.write_text(json.dumps(fields | changed))
-
-
-def test_it_is_there_while_held_and_gone_after(path: Path) -> None:
-    assert holder(path) is None
-    with lease.held(path, "generating"):
-        who = holder(path)
-        assert who is not None and who["pid"] == os.getpid()
-    assert list(path.parent.iterdir()) == []
 
 
 def test_what_was_left_by_a_process_killed_while_it_let_go_is_swept(path: Path) -> None:
@@ -114,32 +97,25 @@ def test_the_second_may_wait(
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("reaped", [True, False])
-def test_a_killed_holder_is_followed_at_once(path: Path, reaped: bool) -> None:
-    other = start(HOLDER, path)
+def test_a_killed_holder_is_followed_at_once(path: Path) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDER), str(path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert other.stdout and other.stdout.readline() == "held\n"
     with pytest.raises(UserError), lease.held(path, "generating"):
         pass
     os.kill(other.pid, signal.SIGKILL)
-    if reaped:
-        other.wait()
-    else:
-        while psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.01)
+    while psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
     assert holder(path) is None
     with lease.held(path, "generating"):
         who = holder(path)
         assert who is not None and who["pid"] == os.getpid()
     other.communicate()
     assert list(path.parent.iterdir()) == []
-
-
-def test_a_process_number_of_another_namespace_says_nothing(path: Path) -> None:
-    """Two containers of one host's name: the holder's process cannot be looked up here."""
-    forge(path, pid=2**22 + 1, where="another boot or namespace")
-    assert holder(path) is not None
-    forge(path, pid=2**22 + 1)
-    assert holder(path) is None
 
 
 def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> None:
@@ -157,15 +133,8 @@ def test_the_lease_of_another_host_expires_by_the_file_s_time(path: Path) -> Non
         assert who is not None and who["host"] == socket.gethostname()
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", '{"pid": "x", "born": "y"}'],
-)
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": "x", "born": "y"}'])
 def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
-    if content.startswith('{"pid"'):
-        content = (
-            content[:-1] + f', "host": "{socket.gethostname()}", "where": "{atomic.host_id()}"}}'
-        )
     path.write_text(content)
     with pytest.raises(UserError, match="delete"), lease.held(path, "generating"):
         pass
@@ -173,15 +142,6 @@ def test_a_damaged_lease_expires_too(path: Path, content: str) -> None:
     with lease.held(path, "generating"):
         pass
     assert list(path.parent.iterdir()) == []
-
-
-def test_release_never_deletes_somebody_else_s_lease(path: Path) -> None:
-    with lease.held(path, "generating"):
-        path.unlink()  # it was taken from us while we slept
-        forge(path, host="elsewhere", where="")
-        theirs = path.read_text()
-    assert path.read_text() == theirs
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_death_in_the_middle_of_a_takeover_blocks_nobody(path: Path) -> None:

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from forked import Command
-from helpers import Capsys, grades, make_model, make_tokenizer, settings, write_questions
+from helpers import Capsys, grades, make_model, make_tokenizer, write_questions
 from scipy import stats
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -106,20 +105,6 @@ def test_log_probs_are_those_of_transformers(
             assert (option["tokens"], option["bytes"]) == (len(ids), len(text.encode()))
             for key, before in (("logprob", context), ("unconditional", [made.eos_token_id])):
                 assert option[key] == pytest.approx(log_prob(plain, before, ids), abs=1e-4)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ["letters", "cloze"])
-def test_vllm_agrees_with_transformers(
-    name: str, model: Path, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    run, prompt = request.getfixturevalue(name), "letter" if name == "letters" else "cloze"
-    asked = words(tmp_path, model, f"prompt={prompt}", *SHOTS, "engine=vllm")
-    Command(tmp_path / "run", None, *asked).finish()
-    for here, there in zip(options(open_run(tmp_path / "run")), options(run), strict=True):
-        for a, b in zip(here, there, strict=True):
-            for key in ("logprob", "unconditional"):
-                assert a[key] == pytest.approx(b[key], abs=1e-3 * a["tokens"])
 
 
 def test_prompts_hold_the_examples_in_the_order_of_the_seed(letters: Run, cloze: Run) -> None:
@@ -228,26 +213,6 @@ def test_the_same_command_scores_nothing_twice(letters: Run, model: Path, tmp_pa
     assert pq.read_table(letters.attempts)["started"].to_pylist() == before
     more = ["sampling.likelihood=gold", f"run_dir={letters.path}"]
     assert main(["run", *again, *more]) == 2  # another run
-
-
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [
-        (["prompt=letter", "sampling.trials=2"], "sampling.trials=1"),
-        (["prompt=letter", "dataset.fields.choices=null"], "dataset.fields.choices"),
-        (["prompt=base"], "prompt.solved"),
-        (["prompt=cloze", "prompt.solved=x"], "prompt.solved"),
-        (["prompt=letter", "prompt.shuffle=trial"], "prompt.shuffle=trial"),
-        (["prompt=text", "sampling.likelihood=gold", "dataset.gold=any"], "dataset.gold=any"),
-        (["prompt=letter", "prompt.option=X"], "prompt.option"),
-        (["prompt=letter", "grading.likelihood=mean"], "grading.likelihood"),
-        (["engine=callable", "prompt=letter"], "engine=callable"),
-    ],
-)
-def test_settings_that_cannot_be_scored_are_refused(more: list[str], named: str) -> None:
-    choice = ["dataset.answer=choice", "dataset.fields.choices=of", "sampling=likelihood"]
-    with pytest.raises(UserError, match=named):
-        settings(*choice, *more)
 
 
 def test_questions_that_cannot_be_scored_are_named(model: Path, tmp_path: Path) -> None:

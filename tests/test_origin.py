@@ -3,8 +3,6 @@
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import pytest
 from helpers import Setup, arithmetic, write_questions
 from test_attempts import row
 
-from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.grade import stage as grading
@@ -87,34 +84,6 @@ def test_of_two_that_begin_in_one_new_folder_the_first_to_write_wins(
     else:
         stage.prepare(setup.run())
     assert before == {p: p.read_bytes() for p in setup.folder.iterdir()}
-
-
-def test_of_two_that_raise_the_cap_at_once_questions_and_manifest_are_of_one(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one with the lower cap has written its questions when the other begins."""
-    prepared(setup, "sampling.max_tokens=10")
-    write, other = stage._save_table, ThreadPoolExecutor(1)
-    waiting: list[Future[None]] = []
-    monkeypatch.setattr(lease, "WAIT_S", 0.01)
-
-    def overtaken(run: Run, built: Any) -> None:
-        write(run, built)
-        if not waiting:
-            second = setup.run("sampling.max_tokens=14")
-            waiting.append(other.submit(stage.prepare, second))
-            with suppress(TimeoutError):
-                waiting[0].result(timeout=1)  # of no effect where it waits for the lease
-
-    monkeypatch.setattr(stage, "_save_table", overtaken)
-    prepared(setup, "sampling.max_tokens=12")
-    waiting[0].result()
-    run = setup.run("sampling.max_tokens=14")
-    manifest = runfolder.read_manifest(run)
-    assert {q["max_tokens"] for q in run.questions} == {14}
-    assert manifest["identity"]["sampling.max_tokens"] == 14
-    assert [(one["from"], one["to"]) for one in manifest["raised"]] == [(10, 12), (12, 14)]
-    assert not list(setup.folder.glob("*.lease"))
 
 
 def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:

@@ -2,14 +2,12 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 from helpers import arithmetic, make_run
 
 from bayes_at_n.pipeline.api.verbs import evaluate
-from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -40,17 +38,6 @@ def test_json_is_all_that_standard_output_gets(
         assert key in json.loads(capsys.readouterr().out)
     assert main(["score", str(tmp_path / "none"), "--json"]) == 2
     assert capsys.readouterr().out == ""
-
-
-def test_numbers_and_names_in_sentences() -> None:
-    clocks = [console.duration(s) for s in (42, 125, 11_040, 180_000)]
-    assert clocks == ["42 s", "2 min 05 s", "3 h 04 min", "2 d 02 h"]
-    assert [console.si(n) for n in (950, 68_800, 2.93e9)] == ["950", "68.8k", "2.93G"]
-    assert [console.percent(x) for x in (0.975, 1 - 0.9)] == ["97.5%", "10%"]
-    counted = console.plural(1, "GPU"), console.plural(2400.0, "point")
-    assert counted == ("1 GPU", "2,400 points")
-    names = console.joined("a"), console.joined("abc"), console.joined("abcde", 3)
-    assert names == ("a", "a, b and c", "a, b, c and 2 more")
 
 
 def test_a_complete_run_has_nothing_to_do(
@@ -94,24 +81,3 @@ def test_a_complete_run_has_nothing_to_do(
     assert renewed("sampling.trials=3") == ""
     questions.write_text(questions.read_text() + " ")
     assert "questions.parquet" in renewed() and renewed() == ""
-
-
-def test_a_silent_command_shows_that_it_works(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = time.monotonic()
-    with console.never_silent("compare"):
-        for seconds, shown in ((0, ""), (31, "compare: 31 s"), (62, "compare: 31 s")):
-            monkeypatch.setattr(console.time, "monotonic", lambda s=seconds: began + s)
-            console._sign.show()
-            assert shown in (err := capfd.readouterr().err) and bool(err) == bool(shown)
-        console.note("loading a model ...")  # what it does now
-        assert capfd.readouterr().err == "loading a model ...\n"
-        monkeypatch.setattr(console.time, "monotonic", lambda: began + 100)
-        with console.Meter("sampling", 3):
-            console._sign.show()  # the meter shows it
-        monkeypatch.setattr(console.time, "monotonic", lambda: began + 200)
-        console._sign.show()
-        assert "compare: 1 min 40 s" in capfd.readouterr().err
-    console._sign.show()
-    assert not capfd.readouterr().err

@@ -130,26 +130,7 @@ def test_a_threshold_without_attempts_is_none_and_only_refused_where_it_is_neede
     assert "wrong_high_conf" not in rubric.variables(other, limits)
 
 
-LIMITS: dict[str, float | None] = {
-    "tau_high": 0.4,
-    "tau_low_wrong": 0.6,
-    "tau_prompt": 2.0,
-    "len_p33": 0.1,
-    "len_p66": 0.3,
-    "corr_p33": 0.25,
-    "corr_p66": 0.5,
-}
-PLAIN = {
-    "has_box": 1.0,
-    "is_correct": 1.0,
-    "token_ratio": 0.2,
-    "repeated_pattern": 0.0,
-    "prompt_bpt": 1.0,
-    "completion_bpt": 0.3,
-    "A": 0.5,
-    "B": 0.3,
-    "C": 0.2,
-}
+LIMITS: dict[str, float | None] = {"tau_prompt": 2.0, "len_p33": 0.1, "len_p66": 0.3}
 
 
 RUBRICS = rubric.load(compose.load([]))
@@ -192,16 +173,8 @@ CUTS = (0.2, 0.4, 0.6, 0.8)
 BITS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, math.inf, math.nan)
 LENGTHS = ((0.05, 0), (0.1, 0), (0.2, 1), (0.3, 1), (0.4, 2))  # short, medium, long
 PROMPTS = ((1.0, False), (2.0, True), (math.inf, True))
-PROBABILITIES = (
-    (0.60, 0.20, 0.20),
-    (0.55, 0.25, 0.20),
-    (0.55, 0.20, 0.25),
-    (0.40, 0.30, 0.30),
-    (0.10, 0.80, 0.10),
-    (0.26, 0.25, 0.49),
-    (0.25, 0.25, 0.50),
-    (0.05, 0.05, 0.90),
-)
+PROBABILITIES = [(0.60, 0.20, 0.20), (0.55, 0.20, 0.25), (0.10, 0.80, 0.10), (0.26, 0.25, 0.49)]
+PROBABILITIES += [(0.25, 0.25, 0.50), (0.05, 0.05, 0.90)]
 
 
 NAMES = ("correct", "boxed", "repeated", "bits", "ratio", "size", "prompt", "ood", *"ABC")
@@ -215,29 +188,17 @@ ROWS: list[dict[str, Any]] = [  # all consistent combinations of what a conditio
 
 @pytest.mark.parametrize("name", RUBRICS)
 def test_the_truth_table_of_a_rubric(name: str) -> None:
+    names = "has_box is_correct token_ratio repeated_pattern prompt_bpt completion_bpt A B C"
+    of = "boxed correct ratio repeated prompt bits A B C"
     signals: dict[str, Any] = {
         signal: np.array([row[name] for row in ROWS], float)
-        for signal, name in {
-            "has_box": "boxed",
-            "is_correct": "correct",
-            "token_ratio": "ratio",
-            "repeated_pattern": "repeated",
-            "prompt_bpt": "prompt",
-            "completion_bpt": "bits",
-            "A": "A",
-            "B": "B",
-            "C": "C",
-        }.items()
+        for signal, name in zip(names.split(), of.split(), strict=True)
     }
     for p33, p66, high, low_wrong in itertools.permutations(CUTS):
         if p33 > p66:
             continue
-        limits: dict[str, float | None] = LIMITS | {
-            "corr_p33": p33,
-            "corr_p66": p66,
-            "tau_high": high,
-            "tau_low_wrong": low_wrong,
-        }
+        cuts = {"corr_p33": p33, "corr_p66": p66, "tau_high": high, "tau_low_wrong": low_wrong}
+        limits: dict[str, float | None] = LIMITS | cuts
         found = rubric.assign(RUBRICS[name], rubric.variables(signals, limits))
         expected = [
             0 if row["repeated"] or row["C"] >= 0.5 else by_hand(name, row | limits) for row in ROWS
@@ -247,8 +208,10 @@ def test_the_truth_table_of_a_rubric(name: str) -> None:
 
 
 def test_without_a_verifier_invalid_is_repeated_pattern() -> None:
-    row = {k: np.array([v]) for k, v in PLAIN.items() if k not in "ABC"}
-    found = rubric.variables(row, LIMITS)
+    names = "has_box is_correct token_ratio repeated_pattern prompt_bpt completion_bpt"
+    row = dict(zip(names.split(), np.array([[1], [1], [0.2], [0], [1], [0.3]]), strict=True))
+    limits = dict.fromkeys(("tau_high", "tau_low_wrong", "corr_p33", "corr_p66"), 0.4)
+    found = rubric.variables(row, LIMITS | limits)
     assert not np.asarray(found["invalid"])[0] and "A_high" not in found
     with pytest.raises(ValueError, match="unknown name"):
         rubric.assign(RUBRICS["verifier-only"], found)
@@ -286,14 +249,6 @@ def test_an_overlap_must_be_declared() -> None:
     assert rubric.assign(later, FOUR).tolist() == [1, 1, 0, 2]
 
 
-def test_the_order_of_the_list_and_the_index_do_not_matter() -> None:
-    definition = make("correct", "wrong")
-    definition["categories"].reverse()
-    found = rubric.parse(definition)
-    assert found.weights == [0, 1] and rubric.assign(found, FOUR).tolist() == [0, 0, 1, 1]
-    assert rubric.assign(found, {name: of[:0] for name, of in FOUR.items()}).shape == (0,)
-
-
 BOMB: list[Any] = ["x"]
 for _ in range(100):
     BOMB = [BOMB] * 9  # 9**100 entries, spelt out
@@ -303,14 +258,11 @@ for _ in range(100):
     ("changes", "where"),
     [
         ({"categories": None}, "categories"),
-        ({"categories": {}}, "categories"),
         ({"ordre": []}, "ordre"),
-        *(({"name": bad}, "name") for bad in (3, " ", "\ud800")),
-        *(({"description": bad}, "description") for bad in (3, "\x00")),
-        *(({"order": bad}, "order") for bad in ({}, "c0")),
-        ({"order": [["c0"]]}, r"order\.0"),
+        ({"name": "\ud800"}, "name"),
+        ({"description": "\x00"}, "description"),
+        ({"order": "c0"}, "order"),
         ({"order": ["c9"]}, "categories: .*c9"),
-        ({"order": ["c0", "c0"]}, "categories: .*c0"),
         ({"categories": make("correct")["categories"]}, "categories: .*at least 2"),
         ({"index": 5}, "categories: .*index must be 0 to 1, each once"),
         ({"name of 1": "c0"}, "categories: .*twice in c0, c0"),

@@ -95,15 +95,6 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
         assert parse(name).title(4) in shown.out
 
 
-def test_shares_add_up(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"q1": "1100-", "q2": "~~(ut", "q3": "11111"})
-    shares = scored(run)["shares"]
-    counts = {name: round(15 * share, 6) for name, share in shares.items()}
-    assert counts == dict(correct=7, wrong=2, no_answer=4, unparsable=1, timeout=1, error=0) | dict(
-        truncated=2, unboxed=2
-    )
-
-
 def test_the_matrix_file(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"q1": "10.", "q2": "t1+"})
     scored(run)
@@ -153,27 +144,8 @@ def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys
         assert ("4 questions in 3 clusters, 16 attempts" in said) == cluster
         assert found["next_attempts"]["sentence"] in said
     # One trial, as of a greedy run: only more questions help.
-    for setting, why in ("temperature=.6", "one trial per question"), ("temperature=0", "repeat"):
-        greedy = scored(make_run(tmp_path / why[:3], {"q1": "1", "q2": "0"}, f"sampling.{setting}"))
-        more = greedy["next_attempts"]
-        assert why in more["sentence"] and "6 new questions halve" in more["sentence"]
-        assert more["here"] is None and more["halving"] == 6
-
-
-def test_a_question_of_one_trial_and_of_none(tmp_path: Path, capsys: Capsys) -> None:
-    scores = scored(make_run(tmp_path / "one", {"q1": "1"}))["uniform_prior"]
-    assert scores["bayes"]["mu"] == pytest.approx(2 / 3)
-    assert "stderr_over_questions" not in scores["avg"] and scores["pass_at_k"] == {"1": 1.0}
-    found = scored(make_run(tmp_path / "none", {"q1": "11", "q2": ""}))
-    scores = found["uniform_prior"]
-    assert scores["bayes"]["mu"] == pytest.approx((3 / 4 + 1 / 2) / 2)
-    assert "avg" not in scores and "pass_at_k" not in scores
-    assert [found["headline"][key] for key in ("metric", "value")] == ["avg", 1]  # of q1
-    assert "left out" not in capsys.readouterr().err.replace(
-        "are left out", ""
-    )  # nobody named them
-    scored(make_run(tmp_path / "named", {"q1": "11", "q2": ""}), "scoring.metrics=[avg,pass@2]")
-    assert "only 0 graded attempts" in capsys.readouterr().err
+    more = scored(make_run(tmp_path / "one", {"q1": "1", "q2": "0"}))["next_attempts"]
+    assert more["here"] is None and more["halving"] == 6
 
 
 def test_the_bound_if_the_undecided_were_correct(tmp_path: Path, capsys: Capsys) -> None:
@@ -207,16 +179,9 @@ def test_a_prior_is_matched_by_hash(tmp_path: Path, capsys: Capsys) -> None:
     assert "with_prior" not in later and later["uniform_prior"]["bayes"] == uniform
 
 
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        # Of the same questions: their proportions, worth 2 trials; a question never above its own.
-        ({"q1": "1100", "q2": "0000", "q3": "1..."}, [(1, 1), (2, 0), (0, 1)]),
-    ],
-)
-def test_a_prior_weighs_what_it_is_told(
-    tmp_path: Path, other: dict[str, str], expected: list[Any]
-) -> None:
+def test_a_prior_weighs_what_it_is_told(tmp_path: Path) -> None:
+    """Proportions of the same questions, worth 2 trials; a question never above its own."""
+    other, expected = {"q1": "1100", "q2": "0000", "q3": "1..."}, [(1, 1), (2, 0), (0, 1)]
     run, earlier = make_run(tmp_path / "run", MARKS), make_run(tmp_path / "earlier", other)
     scores = scored(run, f"prior={earlier.path}", "prior.weight=2")
     assert scores["prior"]["weight"] == 2
@@ -249,9 +214,6 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     assert "prior.trials=3" in refused(f"prior={ragged.path}", "prior.trials=3")
     assert "not a run folder" in refused(f"prior={tmp_path / 'nowhere'}")
     assert "itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
-    assert "prior.trials=0" in refused(f"prior={ragged.path}", "prior.trials=0")
-    bare = make_run(tmp_path / "bare", {"q1": "", "q2": "", "q3": "."})
-    assert "only the first 0 trials" in refused(f"prior={bare.path}")
 
 
 def test_trials_lowered_and_raised(tmp_path: Path, capsys: Capsys) -> None:
@@ -283,21 +245,10 @@ def test_none_of_twenty_correct_misleads_nowhere(tmp_path: Path, capsys: Capsys)
     scores = scored(run)
     avg = scores["metrics"]["avg"]
     assert (avg["value"], avg["low"]) == (0, 0) and 0.15 < avg["high"] < 0.2
-    assert (
-        scores["headline"]
-        == {"metric": "avg", "prior": "none"} | avg
-        == {
-            **{"metric": "avg", "prior": "none"},
-            **scores["metrics"]["bayes"],
-        }
-    )
-    assert scores["uniform_prior"]["bayes"]["low"] > 0
-    why = "avg@4, paper's interval: the prior cannot be estimated from these questions"
-    assert why in " ".join(capsys.readouterr().out.split())
+    assert scores["headline"] == {"metric": "avg", "prior": "none"} | avg
+    assert scores["metrics"]["bayes"] == avg and scores["uniform_prior"]["bayes"]["low"] > 0
     assert main(["status", str(run.path)]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert any("0.000 0.000 to 0.185 0.000" in line for line in lines)
-    assert any("paper's interval" in line for line in lines)
+    assert "0.000 0.000 to 0.185 0.000" in " ".join(capsys.readouterr().out.split())
 
 
 def test_value_sigma_and_interval_are_of_the_prior_that_is_named(
@@ -334,15 +285,6 @@ def test_costs_come_from_attempts_and_sessions(tmp_path: Path, capsys: Capsys) -
     (run.path / "sessions" / "torn.json").write_text('{"wall_s": 1')
     cost = scored(run)["cost"]
     assert (cost["sessions"], cost["wall_s"], cost["gpu_hours"]) == (2, 6.0, 1.0)
-    assert cost["tokens_per_s"] == 10.0 and "\n60 tokens sampled" in capsys.readouterr().out
-    scored(run, "sampling.trials=1")  # of four: these took less than the sessions did
-    assert " of 60 tokens sampled in 6 s, 10 tokens/s" in capsys.readouterr().out
-
-
-def test_a_price_is_shown_where_one_is_set(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", MARKS)  # 12 attempts of 3 and 5 tokens
-    assert "price" not in scored(run)["cost"] and "price of" not in capsys.readouterr().out
-    assert scored(run, "engine.price_in=1e6")["cost"]["price"] == 36
-    assert ", at a price of 36.00\n" in capsys.readouterr().out
+    assert cost["tokens_per_s"] == 10.0
     both = scored(run, "engine.price_in=1e6", "engine.price_out=5e5")
-    assert both["cost"]["price"] == 66
+    assert both["cost"]["price"] == 66 and "price of 66.00" in capsys.readouterr().out

@@ -1,12 +1,8 @@
 """Tables in shards: parts appear whole, every key once, and damage costs what it touches."""
 
-import itertools
 import multiprocessing
 import os
-import random
 import signal
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
+FORK = multiprocessing.get_context("fork")
 SMALL = pa.schema([("question_id", pa.string()), ("trial", pa.int32()), ("text", pa.string())])
 
 
@@ -58,41 +55,6 @@ def stored(
 
 def by_key(made: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
     return {(row["question_id"], row["trial"]): row for row in made}
-
-
-def start(write: Callable[[], object]) -> Any:
-    """A fork that writes."""
-    writer = multiprocessing.get_context("fork").Process(target=write)
-    writer.start()
-    return writer
-
-
-def test_kill_9_never_leaves_half_a_part(tmp_path: Path) -> None:
-    delays = random.Random(1)
-    made = [row | {"text": os.urandom(2000).hex()} for row in rows(300)]
-    table = pa.Table.from_pylist(made, SMALL)
-
-    def write() -> None:
-        os.fsync = lambda _: time.sleep(0.003)  # a disk takes its time
-        for n in itertools.count():
-            parquet.write_part(tmp_path / f"{os.getpid()}-{n % 5}.parquet", table)
-
-    cut_short = 0
-    for kill in range(30):
-        if kill > 3 and cut_short:
-            break
-        writer = start(write)
-        time.sleep(delays.uniform(0.0, 0.4))
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-        cut_short += bool(list(tmp_path.glob(".*.tmp")))
-        for path in tmp_path.glob("*.parquet"):
-            assert pq.read_table(path).num_rows == 300
-        found, damage = stored(tmp_path)
-        assert not damage.lines and len(found) in (0, 300)
-    assert cut_short, "no kill came while a part was being written"
-    assert shards.seal_leftovers(tmp_path, SMALL) == []
-    assert not list(tmp_path.glob(".*.tmp"))
 
 
 @pytest.mark.parametrize("beside", [0, 7])
@@ -155,17 +117,16 @@ def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("bits", [0x80])
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
-    tmp_path: Path, bits: int, step: int
+    tmp_path: Path, step: int
 ) -> None:
     """No place in the file where a flip crashes a reader, alters a row or loses one in silence."""
     made = attempts(12, tokens=4)
     path = part(tmp_path / "a.parquet", made, ATTEMPTS)
     whole, expected, noticed = path.read_bytes(), by_key(made), 0
-    for at in range(bits % step, len(whole), step):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ bits]) + whole[at + 1 :])
+    for at in range(0, len(whole), step):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
         found, damage = stored(tmp_path, ATTEMPTS)
         assert all(expected[key] == row for key, row in found.items()), at
         assert len(found) == len(expected) or damage.lines, at
@@ -173,34 +134,24 @@ def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
     assert noticed > len(whole) / step / 2
 
 
-def places(path: Path) -> Iterator[tuple[str, int]]:
-    """A byte in the footer, and one in a data page of group 1."""
-    meta = pq.ParquetFile(path).metadata
-    yield "footer", path.stat().st_size - 8 - meta.serialized_size + 2
-    columns = {meta.row_group(1).column(i).path_in_schema: i for i in range(meta.num_columns)}
-    chunk = meta.row_group(1).column(columns["text"])
-    yield "text", chunk.data_page_offset + chunk.total_compressed_size // 2
-
-
 @pytest.mark.parametrize("place", ["footer", "text"])
 def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: str) -> None:
     made = attempts(3 * parquet.ROWS_PER_GROUP)
     path = part(tmp_path / "a.parquet", made, ATTEMPTS)
-    flip(path, dict(places(path))[place])
+    meta = pq.ParquetFile(path).metadata
+    at = path.stat().st_size - 8 - meta.serialized_size + 2  # in the footer
+    if place == "text":  # or in a data page of group 1
+        chunk = meta.row_group(1).column(ATTEMPTS.names.index("text"))
+        at = chunk.data_page_offset + chunk.total_compressed_size // 2
+    flip(path, at)
     found, damage = stored(tmp_path, ATTEMPTS)
     lost = len(made) if place == "footer" else parquet.ROWS_PER_GROUP
-    assert len(found) == len(made) - lost
-    assert "a.parquet" in str(damage) and ("unreadable" if place == "footer" else "128") in str(
-        damage
-    )
+    assert len(found) == len(made) - lost and "a.parquet" in str(damage)
     shards.set_aside(damage, ATTEMPTS)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"_a.parquet.damaged"} | ({"a-sound.parquet"} if found else set())
     again, damage = stored(tmp_path, ATTEMPTS)
     assert again == found and not damage.lines
-    pending = [row for row in made if (row["question_id"], row["trial"]) not in found]
-    part(tmp_path / "b.parquet", pending, ATTEMPTS)
-    assert stored(tmp_path, ATTEMPTS)[0] == by_key(made)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1PAR1", bytes(5000)])
@@ -222,7 +173,8 @@ def test_reading_while_another_process_writes(tmp_path: Path) -> None:
             journal.close()
             shards.seal(journal.path, SMALL)
 
-    writer, before, looks = start(write), set[int](), 0
+    writer, before, looks = FORK.Process(target=write), set[int](), 0
+    writer.start()
     while len(before) < 600:
         assert writer.exitcode in (None, 0)
         found, damage = stored(tmp_path)
@@ -237,19 +189,6 @@ def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     assert writer.exitcode == 0 and looks > 3
 
 
-def test_a_journal_sealed_in_mid_read_is_read_once(tmp_path: Path) -> None:
-    for name in "abc":
-        start_row = "abc".index(name) * 40
-        write_journal(tmp_path / f"{name}.journal", rows(40, start=start_row))
-    damage, found = parquet.Damage(), []
-    reading = shards.batches(tmp_path, SMALL, SMALL.names, damage)
-    found += next(reading).to_pylist()
-    shards.seal_leftovers(tmp_path, SMALL)
-    for batch in reading:
-        found += batch.to_pylist()
-    assert len(found) == 120 and by_key(found) == by_key(rows(120)) and not damage.lines
-
-
 def _killed(path: Path) -> None:
     with atomic.replacing(path) as file:
         file.write(b"half")
@@ -259,9 +198,7 @@ def _killed(path: Path) -> None:
 
 def test_what_a_killed_writer_left_goes_and_a_live_one_s_stays(tmp_path: Path) -> None:
     for name in ("review.jsonl", "share.pdf"):
-        writer = multiprocessing.get_context("fork").Process(
-            target=_killed, args=(tmp_path / name,)
-        )
+        writer = FORK.Process(target=_killed, args=(tmp_path / name,))
         writer.start()
         writer.join()
     # Of another machine, who can tell? Unless it is over a day old.

@@ -15,8 +15,8 @@ from helpers import Capsys, add_verdicts, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
-from bayes_at_n.pipeline.store.columns import GRADES, MEANS, VERDICTS
+from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store.columns import MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import evaluate
 from bayes_at_n.pipeline.training.windows import Evaluation, Window
@@ -260,65 +260,3 @@ def test_a_folder_without_a_run_among_others_is_named(root: Path, capsys: Capsys
         told = "".join(capsys.readouterr())
         assert "_compare is not a run folder" in told and "well" in told
         assert "loop.parquet: a broken link" in told
-
-
-# --- nothing in a folder is evaluated ------------------------------------------------------------
-
-TOKEN = "hf_a_token_of_whoever_reads"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("  name: sick", "  name: ${oc.env:HF_TOKEN}", ""),
-        ("  name: sick", "  name: 'x ${oc.decode:${oc.env:HF_TOKEN}}'", ""),
-        ("  name: sick", "  ${oc.env:HF_TOKEN}: sick", "no such key"),
-    ],
-)
-def test_settings_of_a_folder_are_read_as_they_are(
-    root: Path,
-    old: str,
-    new: str,
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capsys,
-) -> None:
-    """A token of the environment reaches no file and no message of whoever looks at a folder."""
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    path = root / "sums" / SICK / "config.yaml"
-    text = path.read_text()
-    assert text.count(old) == 1
-    path.write_text(text.replace(old, new))
-    for name in ("status", "status --json", "score"):
-        said = check(root, name, capsys)
-        assert told in said and TOKEN not in said, name
-
-
-# --- links without content -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("file", "verbs"),
-    [
-        ("attempts/1.parquet", ["grade", "categorize"]),
-        ("grades/1.parquet", ["grade", "score"]),
-        ("attempts", []),  # the folder itself
-    ],
-)
-def test_a_link_without_content_is_said_at_once(
-    root: Path, file: str, verbs: list[str], capsys: Capsys
-) -> None:
-    run = runfolder.open_run(root / "sums" / SICK)
-    if (run.path / file).exists():
-        shutil.rmtree(run.path / file)
-    (run.path / file).symlink_to("../.git/annex/objects/gone")
-    signal.alarm(LIMIT_S)
-    for verb in verbs:
-        assert main.main([verb, str(run.path)]) == 2
-        told = "".join(capsys.readouterr())
-        assert f"{run.path / file}: a broken link; fetch its content" in told
-    table = file.partition("/")[0]
-    with pytest.raises(UserError, match=f"{file}: a broken link"):
-        shards.keys(run.path / table, {**rowkeys.TABLES, "grades": GRADES}[table], parquet.Damage())
-    with pytest.raises(UserError, match=f"{file}: a broken link"):
-        runfolder.open_run(run.path)

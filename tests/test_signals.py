@@ -1,19 +1,17 @@
 """Signals of run folders made by hand, against plain Python over the same rows."""
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import Capsys, add_attempts, add_grades, add_verdicts, change_attempts, make_run
+from helpers import Capsys, add_attempts, add_verdicts, change_attempts, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
 from bayes_at_n.pipeline.store import parquet
@@ -88,37 +86,6 @@ def test_the_nine_signals_of_every_attempt(tmp_path: Path) -> None:
     assert zero == 0 and math.copysign(1, zero) == 1
 
 
-def test_logprobs_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
-    run, asked = made(tmp_path / "run"), list[list[str]]()
-
-    def counted(path: Path, columns: pa.Schema, names: list[str], *more: Any) -> Any:
-        asked.extend([names] * ("logprobs" in names))
-        return read(path, columns, names, *more)
-
-    read = parquet.read
-    monkeypatch.setattr(parquet, "read", counted)
-    signals.make(run)
-    assert len(asked) == 1
-    before = rows(run)
-    grades = [
-        {"question_id": q, "trial": t, "outcome": "correct" if before[q, t]["has_box"] else None}
-        for q, t in before
-    ]
-    add_grades(run, "00000", grades)
-    judge(run, [("q1", 1)])
-    signals.make(run)
-    assert len(asked) == 1
-    after = rows(run)
-    for key, row in after.items():
-        assert row["completion_bpt"] == before[key]["completion_bpt"]
-        assert row["is_correct"] == (True if before[key]["has_box"] else None)
-        assert (row["c"] is not None) == (key == ("q1", 1))
-    shutil.copytree(run.path, tmp_path / "copy", copy_function=shutil.copyfile)
-    assert rows(Run(load_folder(tmp_path / "copy", []))) == after
-
-
 def test_new_attempts_are_pending(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", {"q1": "10", "q2": "1."}, "sampling.trials=3")
     with pytest.raises(UserError, match="pipeline categorize"):
@@ -149,9 +116,3 @@ def test_bits_per_token_are_a_mean(lists: list[list[float] | None], skip_first: 
     assert found.tolist() == pytest.approx(
         [NAN if e is None else e for e in expected], rel=1e-9, abs=1e-12, nan_ok=True
     )
-
-
-def test_a_sliced_list_column_is_read_from_its_offsets() -> None:
-    column = pa.array([[-9.0], [-1.0, -3.0], None, [-2.0]], pa.list_(pa.float32())).slice(1)
-    found = bits_per_token(column)
-    assert (found * math.log(2)).tolist() == pytest.approx([2.0, NAN, 2.0], nan_ok=True)

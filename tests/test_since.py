@@ -1,7 +1,6 @@
 """Scores before and since a date, from the column of a file to the sentence of `score`."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from helpers import Capsys, again, described, run_of, write_questions
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.api.verbs import evaluate
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.prepare import questions
@@ -65,31 +63,3 @@ def test_dates_are_read_from_their_column(tmp_path: Path) -> None:
     write_questions(file, [*rows, {"id": 9, "problem": "?", "answer": "1", "day": "May 2025"}])
     with pytest.raises(UserError, match=r"dataset\.fields\.date.*May 2025"):
         questions.load(compose.load(words).dataset)
-
-
-def test_a_run_goes_from_columns_to_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is a function that knows the sums of before 2026."""
-    monkeypatch.chdir(tmp_path)
-    rows = [
-        {"problem": f"{n}+{n}?", "answer": f"{2 * n}", "subject": "ab"[n % 2], "day": f"{2022 + n}"}
-        for n in range(1, 9)
-    ]
-
-    def model(prompts: list[str]) -> list[str]:
-        sums = [int(re.findall(r"(\d)\+\d", prompt)[-1]) for prompt in prompts]
-        return [rf"\boxed{{{2 * n if n < 4 else 0}}}" for n in sums]
-
-    fields = {"category": "subject", "date": "day"}
-    data = {"name": "sums", "rows": rows, "fields": fields, "since": "2026-01-01"}
-    made = evaluate(model, data, "known", trials=2)
-    found = json.loads((made.path / "scores.json").read_text())
-    since = found["since"]
-    assert (since["before"]["value"], since["since"]["value"]) == (1, 0)
-    assert (since["before"]["questions"], since["since"]["questions"]) == (3, 5)
-    assert since["difference"]["high"] < 0
-    rows = found["categories"]
-    assert [row["category"] for row in rows[2:4]] == ["a", "b"]
-    assert [(row["field"], row["questions"], row["value"] > 0.5) for row in rows[5:]] == [
-        ("date", 3, True),
-        ("date", 5, False),
-    ]

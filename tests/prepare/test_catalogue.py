@@ -13,8 +13,6 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import DatasetConfig, ModelConfig
 from bayes_at_n.pipeline.prepare import catalogue, endpoint
-from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import fill, options, render, turns
 from bayes_at_n.verifiers.answers.kinds import OR
 
@@ -113,13 +111,6 @@ def test_check_says_what_is_gone_or_renamed(own_sets: Any, capsys: Capsys) -> No
     assert same.startswith("same: ") and "split validation" in gone and "answer" in other
     assert main(["prefetch", "dataset=nothing", "--check"]) == 2
     assert main(["prefetch", "dataset=same", "model=demo", "--check"]) == 2
-
-
-def test_an_unverified_dataset_says_so(own_sets: Any, tmp_path: Path, capsys: Capsys) -> None:
-    row = {"problem": "1+1?", "answer": "2"}
-    own_sets("mine", row, row, about={"unverified": True})
-    prepare(Run(compose.load(["dataset=mine", f"run_dir={tmp_path / 'run'}"])))
-    assert "mine" in capsys.readouterr().err
 
 
 def test_catalogue_as_json_and_its_errors(capsys: Capsys) -> None:
