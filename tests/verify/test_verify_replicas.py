@@ -1,9 +1,7 @@
 """verifier.engine.replicas: the same verdicts, also when a replica or its parent is killed."""
 
 import json
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,9 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from forked import MAIN
+from forked import Command
 from helpers import again, make_run
 
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import judge, stage
 from bayes_at_n.pipeline.workers import process
@@ -133,48 +130,9 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     assert "nothing pending" in capsys.readouterr().err
 
 
-# Stands still for good once the first verdicts are on the disk.
-HELD = """
-import signal
-from bayes_at_n.pipeline.store import parquet
-def write_part(path, table, *more, write=parquet.write_part):
-    write(path, table, *more)
-    while path.parent.parent.name == "label_logprobs":
-        signal.pause()
-parquet.write_part = write_part
-"""
-
-
-def command(folder: Path, *more: str, before: str = "") -> "subprocess.Popen[bytes]":
-    program = [sys.executable, "-c", before + MAIN, "verify", str(folder), *more]
-    return subprocess.Popen(program, cwd=ROOT, start_new_session=True)
-
-
-@pytest.mark.soak
-def test_replicas_end_with_a_killed_parent_and_nothing_is_lost_or_doubled(run: Run) -> None:
-    start = f"process.PROGRAM = [sys.executable, '-c', {HELD + MAIN_OF_WORKER!r}]\n"
-    before = f"import sys\nfrom bayes_at_n.pipeline.workers import process\n{start}"
-    parent = command(run.path, TWO, before=before)
-    while not (parts := list(run.path.glob("label_logprobs/*/*.parquet"))):
-        assert parent.poll() is None
-        time.sleep(0.02)
-    family = at_work(parent.pid)
-    parent.kill()
-    parent.wait()
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
-    written = pq.read_table(parts[0].parent).to_pylist()
-    assert 0 < len(written) < 24
-    stage.verify(again(run, TWO))
-    assert len(verdicts(run)) == 24
-    there = pq.read_table(parts[0].parent).to_pylist()
-    assert all(row in there for row in written)
-    assert len(there) == len({row["judged"] for row in there}) == 24 + 3
-
-
 @pytest.mark.soak
 def test_two_replicas_of_vllm_give_the_same_verdicts(tmp_path: Path, tiny_model: Path) -> None:
     both = [of_demo(tmp_path / name, tiny_model) for name in ("one", "two")]
     for run, more in zip(both, ([], [TWO]), strict=True):
-        assert command(run.path, *more).wait() == 0
+        Command(run.path, None, line=["verify", str(run.path), *more]).finish()
     assert_same(both[1], both[0], TOLERANCE)

@@ -249,6 +249,17 @@ def test_what_decides_a_verdict(run: Run, tiny_model: Path, tmp_path: Path) -> N
     assert trained != same == trained | {"weights": same["weights"]}
 
 
+def test_errors_of_an_engine_name_the_keys_of_the_verifier() -> None:
+    verifier = verifier_as_model(compose.load([]))
+    for reason, key in {
+        "CUDA out of memory": "verifier.engine.tensor_parallel_size",
+        "please set trust_remote_code": "verifier.trust_remote_code=true",
+        "Engine core failed. See root cause above": "traceback",
+    }.items():
+        with pytest.raises(UserError, match=key), engines.load_errors(verifier):
+            raise RuntimeError(reason)
+
+
 def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) -> None:
     stage.verify(run)
     asked.clear()
