@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from bayes_at_n.verifiers import Conventions, extract
 from bayes_at_n.verifiers.maths.boxed import unboxed
 from bayes_at_n.verifiers.maths.compare import compare, decide
-from bayes_at_n.verifiers.maths.labels import is_label
+from bayes_at_n.verifiers.maths.structure import is_label
 from bayes_at_n.verifiers.maths.lexer import clean
 from bayes_at_n.verifiers.maths.numeric import compare_expressions
 from bayes_at_n.verifiers.maths.parser import read_expression
-from bayes_at_n.verifiers.maths.rational import Exact
+from bayes_at_n.verifiers.maths.rational import exact
 from bayes_at_n.verifiers.maths.units import NONE, read_unit
 
 # Two readings, or nothing sure: left to the next layer.
@@ -136,7 +136,7 @@ def test_exact_values_agree_with_fractions(tree: object) -> None:
     read, expected = read_expression(clean(_latex(tree))), _value(tree)
     assert read is not None
     if expected is not None:
-        assert Exact().value(read) == expected
+        assert exact(read) == expected
 
 
 @settings(max_examples=300, deadline=None)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from bayes_at_n.verifiers.maths.parser import Tree, variables
-from bayes_at_n.verifiers.maths.rational import Exact, Unsure
+from bayes_at_n.verifiers.maths.rational import Unsure, combined, exact, factorials
 
 Monomial = tuple[tuple[Tree, int], ...]  # (atom, exponent), in a fixed order; () is the constant
 Polynomial = dict[Monomial, Fraction]
@@ -29,7 +29,7 @@ def polynomial(tree: Tree) -> Polynomial:
 
     Raises Unsure or ArithmeticError: it is too large, or divides by zero.
     """
-    exact, work = Exact(), 0
+    work = 0
 
     def times(a: Polynomial, b: Polynomial) -> Polynomial:
         nonlocal work
@@ -43,24 +43,31 @@ def polynomial(tree: Tree) -> Polynomial:
         )
 
     def expand(tree: Tree) -> Polynomial:
-        value = exact.value(tree)
-        if value is not None:
-            return {(): value} if value else {}
         name, *arguments = tree
+        if name == "num":
+            return _constant(arguments[0])
         if name in ("var", "const"):
             return {((tree, 1),): Fraction(1)}
-        if name in ("percent", "sum", "prod", "int", "lim"):
-            raise Unsure
         if name == "degree":
             tree = ("mul", arguments[0], ("div", ("const", "pi"), ("num", Fraction(180))))
             return expand(tree)
-        power = exact.value(arguments[1]) if name == "pow" else None
-        if power is not None and power.denominator == 1 and 0 < power <= _MAX_POWER:
-            base = result = expand(arguments[0])
-            for _ in range(power.numerator - 1):
-                result = times(result, base)
-            return result
+        if name in ("sum", "prod", "int", "lim"):
+            raise Unsure
+        if factorials(tree) and (value := exact(tree)):
+            return _constant(value)
         parts = [expand(argument) for argument in arguments]
+        if all(part.keys() <= {()} for part in parts):
+            value = combined(name, [part.get((), Fraction(0)) for part in parts])
+            if value is not None:
+                return _constant(value)
+        if name == "percent":
+            raise Unsure
+        power = parts[1].get(()) if name == "pow" and parts[1].keys() == {()} else None
+        if power is not None and power.denominator == 1 and 0 < power <= _MAX_POWER:
+            result = parts[0]
+            for _ in range(power.numerator - 1):
+                result = times(result, parts[0])
+            return result
         if name == "neg":
             return scaled(parts[0], -1)
         if name in ("add", "sub"):
@@ -74,6 +81,10 @@ def polynomial(tree: Tree) -> Polynomial:
         return {(((name, *map(canonical, parts)), 1),): Fraction(1)}
 
     return expand(tree)
+
+
+def _constant(value: Fraction) -> Polynomial:
+    return {(): value} if value else {}
 
 
 def plus(a: Polynomial, b: Polynomial) -> Polynomial:

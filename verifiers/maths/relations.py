@@ -14,7 +14,6 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from bayes_at_n.verifiers.maths.latex import signs, split_list, split_top
 from bayes_at_n.verifiers.maths.lexer import RELATION
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
 from bayes_at_n.verifiers.maths.polynomial import (
@@ -34,6 +33,7 @@ from bayes_at_n.verifiers.maths.sets import (
     same_reals,
     split_once,
 )
+from bayes_at_n.verifiers.maths.structure import signs, split_list, split_top
 
 _MAX_CLASSES = 500
 _MAX_PARTS = 30

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from bayes_at_n.verifiers.maths.latex import split_list, split_top
 from bayes_at_n.verifiers.maths.numeric import order
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
 from bayes_at_n.verifiers.maths.polynomial import linear_in, polynomial
 from bayes_at_n.verifiers.maths.rational import Unsure
+from bayes_at_n.verifiers.maths.structure import split_list, split_top
 
 Node = tuple[Any, ...]
 
