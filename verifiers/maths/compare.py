@@ -18,6 +18,7 @@ from bayes_at_n.verifiers.maths.numeric import compare_expressions, printed, rou
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, read_number
 from bayes_at_n.verifiers.maths.relations import compare_relations, is_relation
 from bayes_at_n.verifiers.maths.structure import (
+    paired,
     read_list,
     sides,
     split_label,
@@ -69,7 +70,7 @@ def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool |
     >>> compare("25", "025"), compare(r"\frac{1}{2}", "$x = 0.5$"), compare("2", r"2\%")
     (True, True, False)
     >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x"), compare("x^2=4", "x=2")
-    (True, True, None)
+    (True, True, False)
     """
     decision = decide(gold, answer, conventions)
     return None if decision is None else decision.equal
@@ -264,7 +265,7 @@ class _Pair:
         if loose and r"\dots" not in (*items, *others):
             # A double root counts twice, a solution in several unknowns once.
             if kinds != {"{}"} and not all(item[0] == "(" for item in items):
-                return _paired(items, others, self.same)
+                return paired(items, others, self.same)
             return all(any(self.same(a, b) for b in others) for a in items) and all(
                 any(self.same(a, b) for a in items) for b in others
             )
@@ -283,7 +284,7 @@ class _Pair:
 
     def cases(self, gold: list[list[str]], answer: list[list[str]]) -> bool:
         """Whether two functions have the same values under the same conditions."""
-        return _paired(
+        return paired(
             gold,
             answer,
             lambda a, b: (
@@ -345,21 +346,6 @@ def _column(items: list[Any]) -> list[str]:
     if items and isinstance(items[0], list):
         return [*itertools.chain(*items)] if min(len(items), len(items[0])) == 1 else []
     return items
-
-
-def _paired(golds: list[Any], answers: list[Any], same: Callable[[Any, Any], bool]) -> bool:
-    """Whether each of some items has a partner of its own among others, and none is left over.
-
-    >>> _paired([1, 2], [2, 1], int.__eq__), _paired([1, 2], [2, 1, 1], int.__eq__)
-    (True, False)
-    """
-    left = list(answers)
-    for gold in golds:
-        partner = next((i for i, answer in enumerate(left) if same(gold, answer)), None)
-        if partner is None:
-            return False
-        del left[partner]
-    return not left
 
 
 _NOTHING = re.compile(

@@ -26,7 +26,6 @@ from bayes_at_n.verifiers.maths.parser import (
     read_number,
     variables,
 )
-from bayes_at_n.verifiers.maths.polynomial import polynomial
 from bayes_at_n.verifiers.maths.rational import (
     PLAIN,
     Unsure,
@@ -41,6 +40,7 @@ _POINTS = ((1, 1), (-1, 8), (1, 1), (-1, 8), (1, 300), (-1, 300), (1, Fraction(1
 _PRECISION = 256  # bits, beyond the size of the numbers
 _FIRST_PRECISION = 1_024
 _MAX_PRECISION = 8_000
+_MAX_DENOMINATOR = 10_000
 _GUARD = 64  # bits that rounding may cost
 
 
@@ -60,13 +60,15 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     True
     """
     left, right = read_expression(gold), read_expression(answer)
-    if left is None or right is None:
-        return None
-    left, right = _angles(left, right)
+    return None if left is None or right is None else same_function(*_angles(left, right))
+
+
+def same_function(left: Tree, right: Tree) -> bool | None:
+    """Decide whether two trees have the same value, whatever their variables are."""
     names = sorted(variables(left) | variables(right))
     if not names:
         return _same(left, right, {})
-    seed = "\0".join(sorted([gold, answer]))
+    seed = "\0".join(sorted(map(repr, (left, right))))
     equal = []  # at each point
     for i in range(len(_POINTS)):
         equal.append(_same(left, right, _points(names, seed, i)))
@@ -82,14 +84,71 @@ def _has_corner(part: Tree) -> bool:
     """Whether a function may be one expression here and another there, as an absolute value is."""
     if part[0] in ("abs", "floor", "ceil", "max", "min"):
         return bool(variables(part))
-    if part[0] != "root" or not variables(part[1]):
+    if part[0] != "root" or part[2] == ("num", Fraction(3)) or not variables(part[1]):
         return False
-    try:  # the root of what may be a square
-        terms = [[power for _, power in term] for term in polynomial(part[1])]
-    except (Unsure, ArithmeticError, ValueError):
+    inside = ("mul", *part[1][1:]) if part[1][0] == "div" else part[1]
+    if inside[0] == "pow" and inside[2][0] == "num" and inside[2][1] % 2 == 1:
+        inside = inside[1]
+    if any(inner[0] == "root" for inner in _parts(inside)):
         return True
-    squares = any(power % 2 == 0 or (power > 1 and len(terms) > 1) for t in terms for power in t)
-    return part[2] != ("num", Fraction(3)) and squares
+    try:  # the root of what may be a square
+        return not all(linear(inside, name) for name in variables(inside))
+    except Unsure:
+        return True
+
+
+def linear(tree: Tree, name: str) -> tuple[Tree, Tree]:
+    """a and b of a tree that is ax + b in one of its variables.
+
+    Raises Unsure: it is not, or nobody can tell.
+    """
+    if tree == ("var", name):
+        return ("num", Fraction(1)), ("num", Fraction(0))
+    start, end = (_at(tree, {name: Fraction(x)}) for x in (0, 1))
+    slope = ("sub", end, start)
+    line = ("add", start, ("mul", slope, ("var", name)))
+    if name not in variables(tree) or same_function(tree, line) is not True:
+        raise Unsure
+    return slope, start
+
+
+def factor(left: Tree, right: Tree) -> int:
+    """The sign of the constant that times one tree is another.
+
+    Raises Unsure: there is none, or nobody can tell.
+    """
+    if left == right:
+        return 1
+    points = _points(sorted(variables(left) | variables(right)), "factor", 0)
+    times: Tree = ("div", _at(left, points), _at(right, points))
+    sign = order(times, ("num", Fraction(0)))
+    if not sign or same_function(left, ("mul", times, right)) is not True:
+        raise Unsure
+    return sign
+
+
+def fraction_of(part: Tree, whole: Tree) -> Fraction:
+    """The quotient of two constants where it is a fraction with a small denominator.
+
+    Raises Unsure or ArithmeticError: it is not.
+    """
+    quotient: Tree = ("div", part, whole)
+    value = exact(quotient)
+    if value is None:
+        number = _constant(quotient, _FIRST_PRECISION)[0]
+        if not _is_real(number) or abs(number) > 1e9:
+            raise Unsure
+        value = Fraction(int(number * 2**99), 2**99).limit_denominator(_MAX_DENOMINATOR)
+        if _same(quotient, ("num", value), {}) is not True:
+            raise Unsure
+    return value
+
+
+def _at(tree: Tree, points: dict[str, Fraction]) -> Tree:
+    """A tree with numbers for variables."""
+    if tree[0] == "var":
+        return ("num", points[tree[1]]) if tree[1] in points else tree
+    return tuple(_at(part, points) if isinstance(part, tuple) else part for part in tree)
 
 
 def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:

@@ -5,6 +5,7 @@ name is a label: never a power, a multiple or a function, for `\ln x=5` does not
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from bayes_at_n.verifiers.maths.parser import GREEK, read_expression
@@ -198,3 +199,18 @@ def _table(text: str) -> tuple[str, list[list[str]]] | None:
         return None
     times = factor if factor in ("", "-") else rf"{factor}\cdot"
     return "matrix", [[f"{times}({cell})" if times else cell for cell in row] for row in rows]
+
+
+def paired(golds: list[Any], answers: list[Any], same: Callable[[Any, Any], bool]) -> bool:
+    """Whether each of some items has a partner of its own among others, and none is left over.
+
+    >>> paired([1, 2], [2, 1], int.__eq__), paired([1, 2], [2, 1, 1], int.__eq__)
+    (True, False)
+    """
+    left = list(answers)
+    for gold in golds:
+        partner = next((i for i, answer in enumerate(left) if same(gold, answer)), None)
+        if partner is None:
+            return False
+        del left[partner]
+    return not left
