@@ -157,11 +157,16 @@ def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
     if (left[0] == "degree") != (right[0] == "degree"):
         other = right if left[0] == "degree" else left
         if ("const", "pi") in _parts(other):
-            turn = ("div", ("const", "pi"), ("num", Fraction(180)))
-            left, right = (("mul", t[1], turn) if t[0] == "degree" else t for t in pair)
-            return left, right
+            return in_radians(left), in_radians(right)
     left, right = (tree[1] if tree[0] == "degree" else tree for tree in pair)
     return left, right
+
+
+def in_radians(tree: Tree) -> Tree:
+    """A tree with a number for every angle in degrees."""
+    if tree[0] == "degree":
+        return ("mul", in_radians(tree[1]), ("div", ("const", "pi"), ("num", Fraction(180))))
+    return tuple(in_radians(part) if isinstance(part, tuple) else part for part in tree)
 
 
 def _parts(tree: Tree) -> Iterator[Tree]:

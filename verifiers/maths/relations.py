@@ -15,7 +15,7 @@ import re
 from fractions import Fraction
 
 from bayes_at_n.verifiers.maths.lexer import RELATION
-from bayes_at_n.verifiers.maths.numeric import factor, fraction_of, linear
+from bayes_at_n.verifiers.maths.numeric import factor, fraction_of, in_radians, linear
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
 from bayes_at_n.verifiers.maths.rational import Unsure
 from bayes_at_n.verifiers.maths.sets import (
@@ -206,7 +206,7 @@ def _family(text: str) -> tuple[str, list[tuple[Tree, Tree]]]:
                 if modulus:
                     found.append((("num", Fraction(modulus[1])), tree))
                 elif domain:
-                    found.append(linear(tree, domain[1]))
+                    found.append(linear(in_radians(tree), domain[1]))
     if len(found) > _MAX_CLASSES or not found:
         raise Unsure
     return name, found
