@@ -7,7 +7,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.columns import content_of, truth
-from bayes_at_n.pipeline.records.flat import looks_like_json
+from bayes_at_n.pipeline.records.flat import is_json
 from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable, start
 
 _NEMO = re.compile(r"output(?:-rs(\d{1,9})|-greedy)?\.jsonl")
@@ -28,19 +28,15 @@ def is_nemo(path: Path, head: bytes) -> bool:
 
 def is_chat(path: Path, head: bytes) -> bool:
     """Return whether a file with this head has requests or answers of OpenAI's API."""
-    return looks_like_json(path, head) and bool(_CHAT_KEYS.search(head))
+    return is_json(path, head) and bool(_CHAT_KEYS.search(head))
 
 
 def nemo(source: Source) -> Records:
     """Yield the attempts of NeMo-Skills' outputs, in which a file is a random seed and so a trial.
 
-    Raises UserError: no `model=`, which the files do not name; no such metric.
+    The files do not name the model. Raises UserError: no such metric.
     """
-    runs = {path.parent: {"task": path.resolve().parent.name, "model": ""} for path in source.files}
-    logs.rename(source, runs.values())
-    if not source.cfg.model:
-        raise UserError(f"{source.path}: NeMo-Skills' files do not name the model; use model=NAME")
-    for folder, run in runs.items():
+    for folder in dict.fromkeys(path.parent for path in source.files):
         parts = [(_NEMO.fullmatch(p.name), p) for p in source.files if p.parent == folder]
         seeded = sorted((int(name[1]), path) for name, path in parts if name and name[1])
         if seeded and len(parts) > len(seeded):
@@ -56,7 +52,8 @@ def nemo(source: Source) -> Records:
                     text = text.rpartition("Judgement:")[2]  # as NeMo-Skills parses its judge
                     values["judgement"] = text.strip().lower().startswith("yes")
                 [outcome] = logs.outcomes(source, place, values)
-                yield place, attempt | run | outcome | _generated(line, run["model"])
+                attempt |= {"task": folder.resolve().name} | outcome
+                yield place, attempt | _generated(line, source.model_of(""))
 
 
 def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
@@ -72,13 +69,10 @@ def _generated(line: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def chats(source: Source) -> Records:
-    """Yield the attempts of chats: each choice is a trial, equal messages are one question.
-
-    Raises UserError: `model=` would name several.
-    """
+    """Yield the attempts of chats: each choice is a trial, equal messages are one question."""
     requests: dict[str, Any] = {}  # of batches, whose answers are separate, by custom_id
     questions: dict[str, Any] = {}  # names by prompts
-    models, seen = set[str](), set[int]()
+    seen = set[int]()
     files = sorted(source.files, key=lambda path: b'"response":' in start(path))
     for place, line in (pair for path in files for pair in json_lines(path, source.skipped)):
         custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
@@ -104,11 +98,8 @@ def chats(source: Source) -> Records:
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
         model_id = str(answer.get("model") or request.get("model") or "")
-        if model_id not in models:
-            models.add(model_id)
-            logs.rename(source, [{"task": "", "model": name} for name in models])
         common = {name: extra[name] for name in _OF_CHAT.split() if name in extra} | {
-            "model": [*source.cfg.model, model_id][0],
+            "model": model_id,
             "reasoning_level": request.get("reasoning_effort"),
             "prompt": prompt,
         }
@@ -119,7 +110,7 @@ def chats(source: Source) -> Records:
                 continue
             seen.add(key)
             try:
-                model = common["model"]
+                model = source.model_of(model_id)
                 yield place, common | _chosen(answer, _object(choice), len(choices), model)
             except (LookupError, TypeError, AttributeError) as error:
                 source.skipped.damaged(place, printable(one_line(error)))

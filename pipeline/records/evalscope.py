@@ -15,6 +15,7 @@ from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.source import Records, Source, beside, json_lines
 
 _KEYS = re.compile(rb'"(sample_score|model_output)":')
+predictions = functools.partial(beside, "predictions")  # of a file of reviews
 
 
 def looks(path: Path, head: bytes) -> bool:
@@ -29,7 +30,7 @@ def looks(path: Path, head: bytes) -> bool:
 def read(source: Source) -> Records:
     """Yield the attempts of all reviews; of several evaluations of a model and subset, the latest.
 
-    Raises UserError: predictions alone; dataset= or model= would name several; no such metric.
+    Raises UserError: predictions alone; no such metric.
     """
     runs = {p: _run(p) for p in sorted(source.files) if p.resolve().parts[-3] != "predictions"}
     if not runs:
@@ -49,9 +50,9 @@ def _run(path: Path) -> logs.Run:
 
 
 def _rows(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the reviews of a file, in the second pass each with its prediction."""
-    file, predicted = beside("predictions", path), dict[int, Any]()
-    if not source.first and file.is_file():
+    """Yield the reviews of a file, each with its prediction."""
+    file, predicted = predictions(path), dict[int, Any]()
+    if file.is_file():
         with untrusted.memory_limit(file.stat().st_size):
             for _, line in json_lines(file, source.skipped):
                 if isinstance(line.get("index"), int):

@@ -6,11 +6,9 @@ A new format is a module that yields records, a line in `KINDS` and an entry of 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.console import joined, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -28,68 +26,33 @@ from bayes_at_n.pipeline.records import (
     shapes,
     trace,
 )
-from bayes_at_n.pipeline.records.batches import Batch
-from bayes_at_n.pipeline.records.source import (
-    BLANK,
-    Records,
-    Skipped,
-    Source,
-    beside,
-    start,
-)
+from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _SCORED = ("inspect", "lm_eval", "evalscope", "nemo_skills", *shapes.SHAPES)
 
 
-class Format(NamedTuple):
-    """How one kind of records is recognized and read."""
-
-    looks: Callable[[Path, bytes], bool]  # whether a file with this name and head is of the kind
-    read: Callable[[Source], Records] = lambda _: iter(())
-    pattern: str = ""  # of files in a folder; several are separated by spaces; "": one file only
-    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
-    positions: bool = False  # trials are positions from 0, not the records' own numbers
-    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
-    batches: Callable[[Source], Iterator[Batch]] | None = None  # of columns, instead of `read`
-
-
 def _shape(name: str) -> Format:
     shape = shapes.SHAPES[name]
     functions = partial(shapes.looks, shape), partial(shapes.read, shape)
-    return Format(*functions, shape.pattern, shape.chooses, positions=True, beside=shape.beside)
+    return Format(*functions, shape.pattern, shape.chooses, beside=shape.beside)
 
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": _shape("lighteval"),
-    "trace": Format(
-        lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet",
-        pattern="*.parquet",
-        chooses=True,
-        batches=trace.read,
-    ),
-    "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json", positions=True),
+    "trace": Format(trace.looks, trace.read, "*.parquet", chooses=True, positions=False),
+    "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json"),
     **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
-    "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, positions=True),
-    "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl", positions=True),
-    "evalscope": Format(
-        evalscope.looks,
-        evalscope.read,
-        "*.jsonl",
-        positions=True,
-        beside=partial(beside, "predictions"),
-    ),
-    "nemo_skills": Format(completions.is_nemo, completions.nemo, "output*.jsonl", positions=True),
-    "openai": Format(completions.is_chat, completions.chats, "*.jsonl"),
-    "jsonl": Format(flat.looks_like_json, flat.read_json, "*.jsonl *.json", chooses=True),
-    "csv": Format(
-        lambda _, head: b"\0" not in head.splitlines()[0] and head.lstrip(BLANK)[:1] not in b"{[",
-        flat.read_csv,
-        "*.csv",
-        chooses=True,
-    ),
+    "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
+    "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl"),
+    "evalscope": Format(evalscope.looks, evalscope.read, "*.jsonl", beside=evalscope.predictions),
+    "nemo_skills": Format(completions.is_nemo, completions.nemo, "output*.jsonl"),
+    "openai": Format(completions.is_chat, completions.chats, "*.jsonl", positions=False),
+    "jsonl": Format(flat.is_json, flat.read_json, "*.jsonl *.json", True, positions=False),
+    "csv": Format(flat.is_csv, flat.read_csv, "*.csv", True, positions=False),
 }
+_RUNS = Format(lambda *_: False)  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
@@ -110,7 +73,8 @@ def locate(cfg: RecordsConfig) -> Source:
         if (value := getattr(cfg.source, key)) is not None and kind not in able:
             raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
     fingerprint = _fingerprint(files, kind, cfg)
-    return Source(cfg, kind, why, files, revision, fingerprint, Skipped(files))
+    form = FORMATS.get(kind, _RUNS)
+    return Source(cfg, kind, why, files, revision, fingerprint, form, Skipped(files))
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:

@@ -41,7 +41,7 @@ def looks(path: Path, head: bytes) -> bool:
 def read(source: Source) -> Records:
     """Yield the attempts of all files; of several of one folder and task, the latest.
 
-    Raises UserError: dataset= or model= would name several; no sample has the metric or filter.
+    Raises UserError: no sample has the metric or filter.
     """
     runs = dict[Path, logs.Run]()
     for path in sorted(source.files):  # dates sort as texts
@@ -76,7 +76,7 @@ def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]
         listed = ", ".join(repr(printable(name)) for name in filters)
         what = f"filter={printable(chosen)}: not in {source.skipped.file(path)}"
         raise UserError(f"{what}, which has {listed}")
-    if filters and source.first:
+    if filters:
         others = ", ".join(f"{printable(name)} ({number})" for name, number in filters.items())
         what = f"{path.name}: filter {printable(str(chosen))} counts"
         note(f"import: {what}, not {others}; filter=NAME")

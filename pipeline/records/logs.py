@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, content_of, truth
-from bayes_at_n.pipeline.records.source import ONE_VALUE, Records, Source, printable
+from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Records, Source, printable
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
@@ -28,10 +28,6 @@ Outcomes = Callable[..., list[dict[str, Any]]]
 Run = dict[str, Any]  # a log's names of task and model, and what else identifies it
 
 
-class LeftOut(Exception):
-    """A record that is not an attempt; the message is the kind it is counted as."""
-
-
 def read(
     source: Source,
     runs: dict[Path, Run],
@@ -40,23 +36,23 @@ def read(
 ) -> Records:
     """Yield the attempts that `convert` makes of every file's `records`, with their run's names.
 
-    Of files with equal runs the last counts; others are named. Raises UserError: `dataset=` or
-    `model=` would name several; there is no such metric.
+    Of files with equal runs the last counts; others are named. Raises UserError: there is no such
+    metric.
     """
     kept: dict[Hashable, Path] = {}
     for path, run in runs.items():
-        if source.first and (older := kept.get(tuple(run.values()))):
+        if older := kept.get(tuple(run.values())):
             pair = source.skipped.file(older), source.skipped.file(path)
             note("import: {} is older than {} and skipped".format(*pair))
         kept[tuple(run.values())] = path
-    rename(source, [runs[path] for path in kept.values()])
     for path in kept.values():
         names = {key: runs[path][key] for key in ("task", "model")}
+        run = runs[path] | {"model": source.model_of(names["model"])}
         try:
             for place, record in records(path):
                 scored = functools.partial(outcomes, source, place)
                 try:
-                    attempts = [*convert(runs[path], record, scored)]
+                    attempts = [*convert(run, record, scored)]
                 except UserError:
                     raise
                 except LeftOut as error:
@@ -68,23 +64,6 @@ def read(
         except _DAMAGE as error:
             place = f"{source.skipped.file(path)} ({printable(one_line(error))})"
             source.skipped.add("damaged files, of which the rest is skipped", place)
-
-
-def rename(source: Source, runs: Iterable[Run]) -> None:
-    """Apply the user's names of dataset and model to the runs of a source.
-
-    Raises UserError: `dataset=` or `model=` would name several.
-    """
-    cfg, runs = source.cfg, list(runs)
-    for key, given, what in (("dataset", cfg.dataset, "task"), ("model", cfg.model, "model")):
-        own = sorted({run[what] for run in runs})
-        if given and len(own) > 1:
-            raise UserError(
-                f"{key}={printable(given[0])}: is one name, but {source.path} has"
-                f" {', '.join(map(printable, own[:10]))}; leave it out, or import one of them"
-            )
-        for run in runs:
-            run[what] = [*given, run[what]][0]
 
 
 def outcomes(

@@ -3,7 +3,6 @@
 import html
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,14 +66,12 @@ def looks(shape: Shape, path: Path, head: bytes) -> bool:
 def read(shape: Shape, source: Source) -> Records:
     """Yield the attempts of all files of a shape.
 
-    Raises UserError: dataset= or model= would name several; a row lacks the metric.
+    Raises UserError: a row lacks the metric.
     """
     runs = {  # several files may be of one run; of those with no path the latest counts
         path: {"task": "", "model": "", "path": str(path)} | shape.run(path)
         for path in sorted(source.files)
     }
-    if shape.chooses:
-        source = replace(source, cfg=replace(source.cfg, dataset=[], model=[]))
     convert = partial(_attempts, shape, source.cfg.source.metric)
     yield from logs.read(source, runs, lambda p: shape.rows(p, source.skipped), convert)
 
@@ -160,22 +157,17 @@ def _lighteval_run(path: Path) -> dict[str, str]:
 
 def _lighteval(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     """Yield a row per question, in which `text` lists the trials."""
-    with untrusted.memory_limit(size := path.stat().st_size):
+    with untrusted.memory_limit(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     if missing := _STRUCTS.keys() - own.keys():
         raise ValueError(f"no column {', '.join(sorted(missing))}")
     leaves = [f"{own[struct]}{leaf}" for struct, of in _STRUCTS.items() for leaf in of.split(" ")]
-    seen = 0
-    for number, batch in trace.batches(path, leaves, skipped):
-        with untrusted.memory_limit(size):  # a text may be stored once for many rows
-            rows = batch.to_pylist() if batch else []
-        for at, named in enumerate(rows, seen):
-            row = {name.strip("_"): value for name, value in named.items()}
-            gold, tokens = row["doc"]["gold_index"], row["model_response"].get("output_tokens")
-            row["gold"] = row["doc"]["choices"][gold[0] if isinstance(gold, list) else gold]
-            row["tokens"] = tokens and [one and len(one) for one in tokens]
-            yield f"{skipped.file(path)}, row {at}", row
-        seen += number
+    for place, named in trace.rows(path, leaves, skipped):
+        row = {name.strip("_"): value for name, value in named.items()}
+        gold, tokens = row["doc"]["gold_index"], row["model_response"].get("output_tokens")
+        row["gold"] = row["doc"]["choices"][gold[0] if isinstance(gold, list) else gold]
+        row["tokens"] = tokens and [one and len(one) for one in tokens]
+        yield place, row
 
 
 def _is_lighteval(path: Path, head: bytes) -> bool:

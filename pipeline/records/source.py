@@ -6,10 +6,10 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
@@ -24,9 +24,11 @@ BLANK = b"\xef\xbb\xbf \r\n\t"  # before the first character of JSON
 ONE_VALUE = "samples of several answers with one value: `grade` decides"  # a kind of Skipped
 _LONGEST = 160  # characters of a location or other foreign text
 
-# A record's location and its values by name; None for a damaged record, so that both passes count
-# the same records.
-Records = Iterator[tuple[str, Mapping[str, Any] | None]]
+Records = Iterator[tuple[str, Mapping[str, Any]]]  # location and values by name
+
+
+class LeftOut(Exception):
+    """A record that is not an attempt; the message is the kind it is counted as."""
 
 
 class Skipped:
@@ -57,7 +59,7 @@ class Skipped:
 
     def file(self, path: Path) -> str:
         """Return a file's path below the common folder of all."""
-        return printable(path.name if self._above is None else str(path.relative_to(self._above)))
+        return printable(os.path.relpath(path, self._above))
 
     def lines(self) -> list[str]:
         """Return a line per kind."""
@@ -79,13 +81,28 @@ class Source:
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings; equal for the same import
+    form: "Format"
     skipped: Skipped  # so far
-    first: bool = True  # whether this is the pass that plans attempts, not the one that writes rows
 
     @property
     def path(self) -> str:
         """The path as the user typed it."""
         return str(self.cfg.source.path)
+
+    def model_of(self, own: str) -> str:
+        """Return the user's name of a model that the records call `own`."""
+        return own if self.form.chooses else [*self.cfg.model, own][0]
+
+
+class Format(NamedTuple):
+    """How one kind of records is recognized and read."""
+
+    looks: Callable[[Path, bytes], bool]  # whether a file with this name and head is of the kind
+    read: Callable[[Source], Records] = lambda _: iter(())
+    pattern: str = ""  # of files in a folder; several are separated by spaces; "": one file only
+    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
+    positions: bool = True  # trials are positions from 0, not the records' own numbers
+    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
 
 
 def printable(text: str) -> str:

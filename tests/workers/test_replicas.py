@@ -196,7 +196,7 @@ def test_what_engines_abort_is_made_again_or_owed(tiny_model: Path, tmp_path: Pa
 
 @pytest.mark.soak
 def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
-    """Processes of an engine die with their replica: tests/test_children.py."""
+    """Processes of an engine die with their replica: tests/base/test_children.py."""
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
     command = Command(folder, hold=True)
     command.held()
