@@ -319,11 +319,11 @@ class _Pair:
             return Decision(True, "rounded")
         if equal is not None:
             return Decision(equal, "expression")
-        trees = read_expression(gold), read_expression(answer)
-        if not trees[0] or not trees[1]:
+        left, right = read_expression(gold), read_expression(answer)
+        if left is None or right is None:
             return None
         self.open |= self.algebra is None
-        return Decision(bool(self.algebra and self.algebra(*trees)), "algebra")
+        return Decision(bool(self.algebra and self.algebra(left, right)), "algebra")
 
     def rounded(self, gold: str, answer: str) -> bool:
         """Whether one side is a decimal that rounds the other."""
@@ -338,7 +338,7 @@ class _Pair:
         )
 
 
-_SPECIAL = {"ratio": _Pair.ratios, "cases": _Pair.cases}
+_SPECIAL: dict[str, Callable[..., bool]] = {"ratio": _Pair.ratios, "cases": _Pair.cases}
 
 
 def _column(items: list[Any]) -> list[str]:
