@@ -75,7 +75,6 @@ class Proxy:
     keys: set[str] = field(default_factory=set)  # that clients have sent
     hits: collections.Counter[str] = field(default_factory=collections.Counter)
     first: Answer | None = None
-    latest: Answer | None = None
 
     @property
     def url(self) -> str:
@@ -86,7 +85,7 @@ class Proxy:
         """Count from 0 again; without a plan nothing goes wrong."""
         self.plan = plan or always(None)
         self.posts = self.forwarded = self.dropped = self.endless_bytes = 0
-        self.first = self.latest = None
+        self.first = None
         self.hits.clear()
         self.keys.clear()
 
@@ -217,7 +216,6 @@ async def _pass_on(exchange: Exchange) -> web.Response:
     answer = await exchange.forward()
     if exchange.request.method == "POST" and answer.status == 200:
         exchange.proxy.first = exchange.proxy.first or answer
-        exchange.proxy.latest = answer
     return _response(answer)
 
 
@@ -303,15 +301,6 @@ async def _endless(exchange: Exchange) -> web.StreamResponse:
         await asyncio.sleep(0)
 
 
-async def _drip(exchange: Exchange) -> web.StreamResponse:
-    answer = await exchange.forward()
-    head = await exchange.stream(len(answer.body))
-    for i in range(0, len(answer.body), 64):
-        await head.write(answer.body[i : i + 64])
-        await asyncio.sleep(0.001)
-    return head
-
-
 async def _gone(exchange: Exchange) -> web.StreamResponse:
     """The server is gone, until somebody opens it again."""
     await exchange.proxy._close(everything=True)
@@ -326,16 +315,6 @@ async def _same(exchange: Exchange) -> web.StreamResponse:
     assert isinstance(own.body, bytes)
     count = json.loads(own.body)["usage"]["prompt_tokens"]
     return _response(first.edited(lambda body: body["usage"].update(prompt_tokens=count)))
-
-
-async def _swapped(exchange: Exchange) -> web.StreamResponse:
-    """The answer to the question before this one."""
-    return await _response_of(exchange, exchange.proxy.latest)
-
-
-async def _response_of(exchange: Exchange, other: Answer | None) -> web.StreamResponse:
-    own = await _pass_on(exchange)
-    return _response(other) if other is not None else own
 
 
 def _choices(edit: Callable[[Body], Any]) -> Callable[[Body], None]:
@@ -436,9 +415,7 @@ FAULTS: dict[str, Fault] = {
     "endless": _endless,
     "gone": _gone,
     # These look like answers.
-    "drip": _drip,  # and this one is
     "same": _same,
-    "swapped": _swapped,
     "empty": _answer(_choices(_empty)),
     "filtered": _answer(_choices(_filtered)),
     "half a prompt": _half_asked,

@@ -128,7 +128,7 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
 
 @pytest.mark.soak
 def test_replicas_end_with_a_killed_parent(tiny_model: Path, tmp_path: Path) -> None:
-    """Processes of an engine die with their replica: tests/test_children.py."""
+    """Processes of an engine die with their replica: tests/base/test_children.py."""
     folder = prepared(tmp_path / "run", 8, "engine=transformers")
     process = Held(folder).command.process
     family = psutil.Process(process.pid).children(recursive=True)
