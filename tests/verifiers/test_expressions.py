@@ -12,7 +12,7 @@ from bayes_at_n.verifiers.maths.compare import compare, decide
 from bayes_at_n.verifiers.maths.lexer import clean
 from bayes_at_n.verifiers.maths.numeric import compare_expressions
 from bayes_at_n.verifiers.maths.parser import read_expression
-from bayes_at_n.verifiers.maths.rational import Exact
+from bayes_at_n.verifiers.maths.rational import exact
 
 # Two readings, or nothing sure: left to the next layer.
 OPEN = ["1/2x", "3\\frac{5}{2}", "2 3", "a/b/c", "x=", "", "(" * 60]
@@ -112,7 +112,7 @@ def test_exact_values_agree_with_fractions(tree: object) -> None:
     read, expected = read_expression(clean(_latex(tree))), _value(tree)
     assert read is not None
     if expected is not None:
-        assert Exact().value(read) == expected
+        assert exact(read) == expected
 
 
 @settings(max_examples=300, deadline=None)
