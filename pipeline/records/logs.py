@@ -10,7 +10,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, content_of, truth
+from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, said, truth
 from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Records, Source, printable
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
@@ -100,26 +100,18 @@ def outcomes(
 def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any]:
     """Return the first choice of an output in the layout of OpenAI, inspect_ai and evalscope.
 
-    Raises LookupError, TypeError or AttributeError: it has no text, or another layout.
+    Raises LookupError, ValueError or AttributeError: it has no text, or another layout.
     """
     if not output.get("choices"):
         return {}
     choice, usage = output["choices"][0], output.get("usage") or {}
     message = choice.get("message") or {"content": choice["text"]}
-    parts = message["content"] if isinstance(message.get("content"), list) else ()
-    thoughts = (part.get("summary" if part.get("redacted") else "reasoning") for part in parts)
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
-    text = content_of(message)
-    if not isinstance(text, str | None):
-        raise TypeError("a message without a text")
     sampled = usage.get("output_tokens", usage.get("completion_tokens"))
     prompt = (usage.get("total_tokens") or 0) - (sampled or 0)  # including cached ones
     known = usage.get("input_tokens", usage.get("prompt_tokens")) or 0
     end = choice.get("finish_reason") or choice.get("stop_reason")  # vLLM's latter is a token
     return {
-        "text": joined(
-            reasoning or "".join(filter(None, thoughts)), text or "", run["model"], run.get("level")
-        ),
+        "text": said(message, reasoning_end(run["model"], run.get("level"))),
         "finish_reason": _ENDS.get(end, end),
         "num_prompt_tokens": max(prompt, known) or None,
         "num_completion_tokens": sampled,
@@ -130,16 +122,6 @@ def problem(row: Any) -> str | None:
     """Return the problem in a dataset's row, under usual names; None if it has none."""
     texts = (row.get(name) for name in _PROBLEM) if isinstance(row, dict) else ()
     return next((text for text in texts if isinstance(text, str)), None)
-
-
-def joined(reasoning: str | None, text: str, model: str, level: str | None = None) -> str:
-    """Join reasoning that a log stores separately and the answer, as our runs of the model do.
-
-    >>> joined("2 + 2 is 4.", "4", "any"), joined(None, "4", "any")
-    ('2 + 2 is 4.</think>4', '4')
-    """
-    end = reasoning_end(model, level)
-    return f"{reasoning}{end}{text}" if reasoning and text else reasoning or text
 
 
 @functools.cache
