@@ -21,7 +21,6 @@ from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store.runfolder import open_run
 
-CONTEST = ROOT.parent / "shared" / "data" / "contests" / "hmmt_feb_2025.jsonl"
 SAMPLED = "stages=[prepare,generate]"
 
 
@@ -118,15 +117,6 @@ def test_a_trial_is_the_same_alone_and_among_others(
     for attempt in few:
         twin = all_of_them[attempt["question_id"], attempt["trial"]]
         assert (attempt["text"], attempt["logprobs"]) == (twin["text"], twin["logprobs"])
-
-
-def test_real_contest_problems_go_through(forker: Forker, tmp_path: Path) -> None:
-    if not CONTEST.exists():
-        pytest.skip(f"{CONTEST.name} is not on this machine")
-    folder = tmp_path / "contest"
-    settings = ["dataset=jsonl", f"dataset.path={CONTEST}", "sampling.trials=1", "verifier=none"]
-    text = Command(folder, forker, *settings).finish()
-    assert len(rows(folder / "grades")) == 30 and "avg@1" in text
 
 
 NO_PLATFORM = """

@@ -289,29 +289,6 @@ def test_a_server_that_comes_back_as_another_model(
     assert "trust_parts: false" in (begun / "config.yaml").read_text()
 
 
-@pytest.mark.soak
-def test_a_server_replaced_while_a_killed_run_sampled(
-    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
-) -> None:
-    """All attempts are there, so nothing is pending; and no connection was lost."""
-    folder = tmp_path / "run"
-    plain.plan = lambda number: None if number < 60 else "another"
-    run = command(folder, forker, plain.url, hold=59)
-    assert len(run.held()) == 60 and run.held() != reference[1]
-    run.kill()
-    refused = command(folder, forker, plain.url)
-    assert refused.wait() == 2 and "60 attempts since" in refused.text(), refused.text()
-    assert not stored(folder)
-    plain.plan = always(None)
-    run = command(folder, forker, plain.url, hold=59)
-    assert run.held() == reference[1]
-    run.kill()
-    assert list((folder / "attempts").glob("*-unproven*"))
-    command(folder, forker, plain.url).finish()
-    assert_whole(folder, reference[1])
-    assert not list((folder / "attempts").glob("*-unproven*.parquet"))
-
-
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
 def test_of_two_models_at_once_the_first_is_the_run_s(
     plain: Proxy,

@@ -47,7 +47,7 @@ def test_a_sample_is_read_and_rendered(name: str, tokenizer: Any) -> None:
 def test_the_gold_of_every_sample_is_correct_in_a_box() -> None:
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for cfg in DATASETS.values():
-        if cfg.answer == "code":  # tests/test_code.py runs their solutions
+        if cfg.answer == "code":  # tests/verifiers/test_code.py runs their solutions
             continue
         question = catalogue.sample(cfg)
         for gold in question.gold.split(OR):

@@ -191,8 +191,7 @@ def test_examples_stand_before_every_question_and_never_itself(
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("prompt.shots_from=none.jsonl", "prompt.shots_from=none.jsonl: no such file"),
-        ("prompt.shots_from=train", "prompt.shots_from=train: no such file, and dataset.path="),
+        ("prompt.shots_from=train", "prompt.shots_from=train: no such file"),
         ("prompt.shots=7", "has only 6 different problems"),
         ("prompt.shots=6", "has only 5 examples that are not sums-01 itself"),
         ("prompt.shots_from=null", "prompt.shots_from=FILE.jsonl, or a split"),

@@ -27,11 +27,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.records import columns
-from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.rubrics.categories import categorize
+from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes, rowkeys, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -156,23 +154,6 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
     [one] = cohort.load(cfg)
     with pytest.raises(UserError, match="other names or weights"):
         cohort_rubrics.categories(one, analysis.load([f"runs={runs}", "rubric=labels"]))
-
-
-def test_labels_beside_texts_outlive_our_own_rubrics(tmp_path: Path) -> None:
-    text = {"text": boxed(2), "gold": "2", "finish_reason": "stop"}
-    rows = [{"question_id": "q", "trial": t, "category": t % 2, **text} for t in range(4)]
-    told = (*NAMES, "category_weights=[0,1]")
-    run = opened(bring(tmp_path, write_lines(tmp_path / "x.jsonl", rows), *told) / "d" / "m")
-    assert outcome_words(run).tolist() == [["wrong", "correct"] * 2]
-    grade(run)
-    assert outcome_words(run).tolist() == [["correct"] * 4]
-    signals.make(run)
-    run = Run(load_folder(run.path, ["rubric=exact-match"]))
-    categorize(run)
-    score(run)
-    scored = json.loads((run.path / "scores.json").read_text())["rubrics"]
-    assert [part["count"] for part in scored["labels"]["categories"]] == [2, 2]
-    assert [part["count"] for part in scored["exact-match"]["categories"]] == [0, 0, 4]
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

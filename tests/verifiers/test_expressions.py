@@ -1,7 +1,6 @@
 """Exact and high-precision comparison, against values computed another way."""
 
 import random
-import time
 from fractions import Fraction
 
 import pytest
@@ -13,7 +12,7 @@ from bayes_at_n.verifiers.maths.compare import compare, decide
 from bayes_at_n.verifiers.maths.lexer import clean
 from bayes_at_n.verifiers.maths.numeric import compare_expressions
 from bayes_at_n.verifiers.maths.parser import read_expression
-from bayes_at_n.verifiers.maths.rational import Exact
+from bayes_at_n.verifiers.maths.rational import exact
 
 # Two readings, or nothing sure: left to the next layer.
 OPEN = ["1/2x", "3\\frac{5}{2}", "2 3", "a/b/c", "x=", "", "(" * 60]
@@ -28,18 +27,6 @@ def test_a_division_by_what_may_be_zero_is_left_open() -> None:
     assert compare_expressions(r"\frac{1}{\sqrt{6}-\sqrt{2}\sqrt{3}}", "1") is None
     assert compare_expressions(r"\sqrt{\sqrt{6}-\sqrt{2}\sqrt{3}}", "0") is None
     assert compare_expressions("0^{0}", "1") is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["²", "x^²", "+".join(["1"] * 500), "+".join("x" * 500), r"\ln" * 320 + "2", r"\sqrt{5000!}",
-     r"\sqrt{1+2^{-40000}}", "2^{29000}+" + "+".join(rf"\ln{i}" for i in range(3, 99)),
-     ", ".join(f"5000!+{n}" for n in range(30)), "+".join(["(x+y)^{999}"] * 40)],
-)  # fmt: skip
-def test_costly_or_odd_texts_are_left_alone_soon(text: str) -> None:
-    began = time.process_time()
-    assert decide(r"\pi", text) is None or not decide(r"\pi", text).equal  # type: ignore[union-attr]
-    assert time.process_time() - began < 2
 
 
 small = st.integers(-60, 60)
@@ -125,7 +112,7 @@ def test_exact_values_agree_with_fractions(tree: object) -> None:
     read, expected = read_expression(clean(_latex(tree))), _value(tree)
     assert read is not None
     if expected is not None:
-        assert Exact().value(read) == expected
+        assert exact(read) == expected
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,18 +1,10 @@
 """The registry of graders: choices, texts, numbers, patterns and a user's own function."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Capsys, grades
-from test_grade_stage import lines, ungraded_run
 
-from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.grade import stage
-from bayes_at_n.pipeline.prepare import questions
-from bayes_at_n.pipeline.store import graded
 from bayes_at_n.verifiers import Asked, Conventions, find, grade, problems
 
 STRICT = Conventions()
@@ -214,19 +206,6 @@ def test_a_pattern_that_explodes_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -
     assert time.process_time() - began < 2
 
 
-HOSTILE = ["Answer: " * 20_000, "(" * 10**5, "\\boxed{" * 10**4, "*" * 10**5, "A, " * 10**5]
-HOSTILE += ["the answer is\n" * 10**4, "#### 1" * 10**4, "$" * 10**5, "wait (B) " * 10**4]
-
-
-@pytest.mark.parametrize("kind", ["choice", "number", "exact"])
-def test_hostile_texts_take_linear_time(kind: str) -> None:
-    began = time.process_time()
-    for text in HOSTILE:
-        outcome(kind, "B", text, FOUR)
-        outcome(kind, "B", rf"\boxed{{{text}}}", FOUR)
-    assert time.process_time() - began < 5
-
-
 @pytest.mark.parametrize(
     ("answer", "pattern", "conventions", "message"),
     [
@@ -247,77 +226,3 @@ def test_what_a_kind_has_not_is_refused(
 ) -> None:
     [line] = problems(answer, pattern, Conventions(**conventions))
     assert message in line
-
-
-OWN = '''
-"""A grader of somebody's own."""
-from __future__ import annotations
-import dataclasses, os
-
-@dataclasses.dataclass
-class Seen:
-    id: str
-
-def same(gold, response, question):
-    if "raise" in response:
-        return 1 / 0
-    if "leave" in response:
-        os._exit(1)
-    if "spin" in response:
-        while True:
-            pass
-    if "eat" in response:
-        return len([bytearray(2**24) for _ in range(2**20)])
-    if "timeout" in response:
-        return "timeout"
-    if "seven" in response:
-        return 7
-    return response.strip() == gold and Seen(question["question_id"]).id == "q1"
-
-def one(gold):
-    return True
-'''
-TEXTS = {"q1": ["<think>no</think>2", "3", "raise", "leave", "spin", "eat", "timeout", "seven"]}
-
-
-def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path, capsys: Capsys) -> None:
-    file = tmp_path / "own.py"
-    file.write_text(OWN, encoding="utf-8")
-    own = f"dataset.answer=python:{file}:same"
-    run = ungraded_run(
-        tmp_path / "run", own, "grading.timeout_s=0.3", "grading.workers=2", texts=TEXTS
-    )
-    stage.grade(run)
-    rows = grades(run)
-    assert [rows["q1", i]["outcome"] for i in range(8)] == [
-        *("correct", "wrong", "error", *["timeout"] * 4, "unparsable")
-    ]
-    assert rows["q1", 2]["reason"].startswith("own.py:12: ZeroDivisionError")
-    assert "returned 7" in rows["q1", 7]["reason"]
-    assert {row["grader"] for row in rows.values()} == {"python:own.py:same"}
-    # Another file is another grader, and what changed is shown.
-    file.write_text(OWN.replace("return 7", "return True"), encoding="utf-8")
-    capsys.readouterr()
-    assert main(["score", str(run.path)]) == 2
-    assert "made from other inputs (function)" in " ".join(capsys.readouterr().err.split())
-    stage.grade(run)
-    capsys.readouterr()
-    assert main(["score", str(run.path)]) == 0 and "otherwise" not in capsys.readouterr().err
-    [change] = lines(run.grades / "_changes.jsonl")
-    assert (change["trial"], change["from"], change["to"]) == (7, "unparsable", "correct")
-
-
-def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "own.py"
-    file.write_text(OWN, encoding="utf-8")
-    cases = {f"{tmp_path}/none.py:same": "No such file", f"{file}:lost": "no function 'lost'"}
-    for name, message in (cases | {f"{file}:one": "must take"}).items():
-        run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{name}", texts=TEXTS)
-        with pytest.raises(UserError, match=message):
-            stage.grade(run)
-        with pytest.raises(UserError, match=message):  # before anything is sampled
-            questions.load(run.cfg.dataset)
-    file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")
-    run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{file}:same", texts=TEXTS)
-    with pytest.raises(UserError, match=r"own\.py:2: no Python"):
-        graded.settings(run.cfg)

@@ -6,33 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import run_of
-from test_journal import small_disk
+from helpers import attempt_row as row
+from helpers import run_of, small_disk
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import writer as attempts
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.store import parquet, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
-
-
-def row(trial: int, tokens: int = 20) -> dict[str, Any]:
-    return {
-        "question_id": f"q-{trial % 7}",
-        "trial": trial,
-        "seed": 1234 + trial,
-        "text": f"so \\boxed{{{trial}}}",
-        "finish_reason": "stop",
-        "prompt_tokens": 9,
-        "completion_tokens": tokens,
-        "token_ids": [trial] * tokens,
-        "logprobs": [-0.25] * tokens,
-        "started": 1.0,
-        "first_token": 2.0,
-        "finished": 3.0,
-        "continued_from": None,
-        "options": None,
-    }
 
 
 def stored(folder: Path) -> tuple[list[dict[str, Any]], parquet.Damage]:
@@ -111,23 +92,6 @@ def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
         writer.close()
     assert not writer._thread.is_alive()
     assert stored(tmp_path)[0] == [row(0)]
-
-
-def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Journal) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Journal, "sync", fails)
-    monkeypatch.setattr(attempts, "SYNC_S", 0.01)
-    writer = AttemptWriter(tmp_path, "w")
-    writer.append([row(0)])
-    limit = time.monotonic() + 30
-    with pytest.raises(OSError, match="Input/output"):
-        while time.monotonic() < limit:
-            time.sleep(0.01)
-            writer.append([])
-    with pytest.raises(OSError, match="Input/output"):
-        writer.close()
 
 
 def test_a_journal_of_the_killed_that_is_suspect_is_counted_and_taken_back(tmp_path: Path) -> None:

@@ -1,17 +1,15 @@
 """The journal: what was appended is readable, whatever happens to the end or the middle of it."""
 
-import contextlib
 import os
 import struct
-import subprocess
 import tempfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers import small_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,23 +129,6 @@ def test_any_bytes_around_a_frame_are_survived(before: bytes, after: bytes) -> N
         path = Path(folder) / "a.journal"
         path.write_bytes(before + frame + after)
         assert frames_of(path) == [FRAMES[1]]
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
-    """A file system of its own that is soon full; needs to be allowed to mount."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    try:
-        mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("cannot mount a small tmpfs here; the limit on file size stands in for it")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_keeps_every_accepted_row(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ MADE = (1, "8fa410efadcca220")  # of another version another hash
 
 
 def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: Path) -> None:
-    recorded = pq.read_table(Path(__file__).parent / "recorded" / "labels.parquet").slice(0, 480)
+    recorded = pq.read_table(Path(__file__).parents[1] / "recorded" / "labels.parquet").slice(
+        0, 480
+    )
     marks = {f"q{i:02d}": "110" * (TRIALS // 3) for i in range(8)}
     run = make_run(tmp_path / "run", marks, "verifier=demo", texts=RESPONSES)
     nothing = {"": log_softmax(np.array([1.0, 0, 9]))} | dict.fromkeys(

@@ -1,7 +1,5 @@
 """Grading with the real math_verify, in real worker processes that are really killed."""
 
-import gzip
-import json
 import multiprocessing
 import os
 import subprocess
@@ -9,21 +7,18 @@ import sys
 import time
 from decimal import localcontext
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from helpers import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayes_at_n.verifiers import Asked, Outcome, check_golds, find, grade
+from bayes_at_n.verifiers import Outcome, grade
 from bayes_at_n.verifiers.answers import grading
 from bayes_at_n.verifiers.maths import symbolic
 from bayes_at_n.verifiers.maths.compare import compare
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
-
-ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT.parent / "shared" / "data"
 
 
 def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, str], Outcome]:
@@ -123,69 +118,3 @@ def test_workers_that_cannot_start_are_an_error_not_a_hang(monkeypatch: pytest.M
     pairs = [(rf"\int_0^{n} x dx", str(n)) for n in range(11, 21)]  # for a worker
     with pytest.raises(RuntimeError, match="worker processes"):
         grade(pairs, workers=2)
-
-
-def read_examples(name: str) -> list[dict[str, Any]]:
-    path = DATA / "grading" / name
-    if not path.exists():
-        pytest.skip(f"no {path.relative_to(ROOT.parent)} beside the repository")
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def outcome_of(rows: list[dict[str, Any]], timeout_s: float) -> list[str]:
-    answers = [
-        find(row["completion"], truncated=False, asked=Asked(gold=row["gold"])).answer
-        for row in rows
-    ]
-    pairs = [(row["gold"], a) for row, a in zip(rows, answers, strict=True) if a is not None]
-    outcomes = outcomes_of(pairs, workers=min(2, os.cpu_count() or 1), timeout_s=timeout_s)
-    return [
-        "no_answer" if a is None else outcomes[row["gold"], a]
-        for row, a in zip(rows, answers, strict=True)
-    ]
-
-
-def test_oracle_agreement() -> None:
-    rows = [row for row in read_examples("oracle_examples.jsonl") if row["boxed"]]
-    outcomes = outcome_of(rows, timeout_s=30)
-    right = [(o == "correct") == r["expected"] for o, r in zip(outcomes, rows, strict=True)]
-    accepts = [
-        r["gold"]
-        for o, r in zip(outcomes, rows, strict=True)
-        if o == "correct" and not r["expected"]
-    ]
-    print(f"oracle: {sum(right)} of {len(rows)} boxed cases as expected")
-    # Both are lists in another order, which only one of the oracle's sources counts as wrong.
-    assert accepts == ["4, 10, -2", "4, .1, 2"]
-    assert sum(right) >= 126  # plain math_verify 0.9.0 with antlr 4.13: 111
-
-
-# Of processor time: some answers take all that they are given.
-@pytest.mark.parametrize("timeout_s", [0.2, pytest.param(2, marks=pytest.mark.soak)])
-def test_hostile_answers_are_all_answered(timeout_s: float) -> None:
-    rows = read_examples("hostile_examples.jsonl.gz")
-    equal = [row for row in rows if row["expected"]]
-    others = [row for row in rows if not row["expected"]]
-    missed = {
-        row["name"]
-        for row, outcome in zip(equal, outcome_of(equal, timeout_s=2), strict=True)
-        if outcome != "correct"
-    }
-    assert missed <= {"fact_ratio"}  # needs a look at factorials before they are computed
-    for row, outcome in zip(others, outcome_of(others, timeout_s), strict=True):
-        assert not (row["expected"] is False and outcome == "correct"), row["name"]
-
-
-def test_contest_golds_can_be_graded() -> None:
-    if not (DATA / "contests").exists():
-        pytest.skip("no shared/data/contests beside the repository")
-    golds = [
-        json.loads(line)["answer"]
-        for path in sorted((DATA / "contests").glob("*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
-    assert len(golds) == 120
-    assert {gold: why for gold, why in check_golds(golds).items() if why} == {}
-    assert set(outcomes_of([(gold, f"${gold}$") for gold in golds]).values()) == {"correct"}

@@ -9,10 +9,12 @@ import pytest
 from helpers import Capsys, again, grades, make_run, write_questions
 
 from bayes_at_n import verifiers
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import attempts, review, stage
-from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.prepare import questions
+from bayes_at_n.pipeline.store import graded, parquet
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.guard import Moved
 from bayes_at_n.verifiers.answers import grading
@@ -67,27 +69,6 @@ EXPECTED = {
     "q2": ["correct", "wrong", "wrong", "correct"],
     "q3": ["correct", "wrong", "correct", "no_answer"],
 }
-
-
-NESTED = r"\boxed{" * 1_100 + "2" + "}" * 1_100
-
-
-def test_no_response_ends_a_command(tmp_path: Path, capsys: Capsys) -> None:
-    hostile = [NESTED, r"\boxed{2" * 1_100, r"\boxed{" + "{" * 10**5, "(" * 10**5, r"\boxed{2}"]
-    rows = [
-        {"model": "m", "question": f"q{i}", "trial": 0, "gold": "2", "text": text}
-        for i, text in enumerate(hostile)
-    ]
-    settings = [
-        f"source={write_questions(tmp_path / 'in.jsonl', rows)}",
-        f"runs={tmp_path / 'runs'}",
-    ]
-    assert main(["import", "dataset=d", *settings]) == 0
-    [folder] = (path.parent for path in tmp_path.glob("runs/*/*/config.yaml"))
-    assert main(["grade", str(folder)]) == 0
-    run = Run(load_folder(folder, []))
-    assert [grades(run)[f"q{i}", 0]["outcome"] for i in (0, 4)] == ["correct", "correct"]
-    assert main(["score", str(folder)]) == 0
 
 
 def test_grader_exceptions(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +210,6 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys: Capsys) -> None:
         (["--out", source], "--file IN"),
         (["--file", source, "--out", f"{tmp_path}/./in.jsonl"], "--out"),
         (["--file", tmp_path / "no.jsonl", "--out", tmp_path / "out"], "no such file"),
-        (["--file", tmp_path, "--out", tmp_path / "out"], "no such file"),
-        (["--file", source, "--out", tmp_path / "no" / "out"], "--out"),
         (["--file", source, "--out", tmp_path / "out", "--complete"], "--complete"),
     ):
         assert main(["grade", *map(str, arguments)]) == 2
@@ -258,3 +237,79 @@ def test_answers_without_boxes(tmp_path: Path, capsys: Capsys, said: str, warned
     texts = {q: [said.format(n) for n in (2, 2, 3, 4)] for q in ("q1", "q2")}
     stage.grade(ungraded_run(tmp_path / "run", texts=texts))
     assert ("8 of 8 attempts have no box" in capsys.readouterr().err) == warned
+
+
+OWN = '''
+"""A grader of somebody's own."""
+from __future__ import annotations
+import dataclasses, os
+
+@dataclasses.dataclass
+class Seen:
+    id: str
+
+def same(gold, response, question):
+    if "raise" in response:
+        return 1 / 0
+    if "leave" in response:
+        os._exit(1)
+    if "spin" in response:
+        while True:
+            pass
+    if "eat" in response:
+        return len([bytearray(2**24) for _ in range(2**20)])
+    if "timeout" in response:
+        return "timeout"
+    if "seven" in response:
+        return 7
+    return response.strip() == gold and Seen(question["question_id"]).id == "q1"
+
+def one(gold):
+    return True
+'''
+
+
+OWN_TEXTS = {"q1": ["<think>no</think>2", "3", "raise", "leave", "spin", "eat", "timeout", "seven"]}
+
+
+def test_a_users_own_grader_runs_where_it_can_be_killed(tmp_path: Path, capsys: Capsys) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN, encoding="utf-8")
+    own = f"dataset.answer=python:{file}:same"
+    run = ungraded_run(
+        tmp_path / "run", own, "grading.timeout_s=0.3", "grading.workers=2", texts=OWN_TEXTS
+    )
+    stage.grade(run)
+    rows = grades(run)
+    assert [rows["q1", i]["outcome"] for i in range(8)] == [
+        *("correct", "wrong", "error", *["timeout"] * 4, "unparsable")
+    ]
+    assert rows["q1", 2]["reason"].startswith("own.py:12: ZeroDivisionError")
+    assert "returned 7" in rows["q1", 7]["reason"]
+    assert {row["grader"] for row in rows.values()} == {"python:own.py:same"}
+    # Another file is another grader, and what changed is shown.
+    file.write_text(OWN.replace("return 7", "return True"), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["score", str(run.path)]) == 2
+    assert "made from other inputs (function)" in " ".join(capsys.readouterr().err.split())
+    stage.grade(run)
+    capsys.readouterr()
+    assert main(["score", str(run.path)]) == 0 and "otherwise" not in capsys.readouterr().err
+    [change] = lines(run.grades / "_changes.jsonl")
+    assert (change["trial"], change["from"], change["to"]) == (7, "unparsable", "correct")
+
+
+def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN, encoding="utf-8")
+    cases = {f"{tmp_path}/none.py:same": "No such file", f"{file}:lost": "no function 'lost'"}
+    for name, message in (cases | {f"{file}:one": "must take"}).items():
+        run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{name}", texts=OWN_TEXTS)
+        with pytest.raises(UserError, match=message):
+            stage.grade(run)
+        with pytest.raises(UserError, match=message):  # before anything is sampled
+            questions.load(run.cfg.dataset)
+    file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")
+    run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{file}:same", texts=OWN_TEXTS)
+    with pytest.raises(UserError, match=r"own\.py:2: no Python"):
+        graded.settings(run.cfg)

@@ -2,26 +2,20 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, outcome_words
-from test_verify_calibration import said
+from helpers import Capsys, make_run, outcome_words
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
-from bayes_at_n.pipeline.score.current import is_current
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import parquet, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.stage import verify
 
 TEXTS = {"a": [r"\boxed{2}"] * 4, "b": [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}", "none"]}
 RIGHT = {"a": ["correct"] * 4, "b": ["correct", "wrong", "correct", "no_answer"]}
@@ -52,9 +46,7 @@ def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
 
 
-def test_every_reader_names_grades_of_other_settings(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_reader_names_grades_of_other_settings(run: Run, capsys: Capsys) -> None:
     [path] = run.grades.glob("*.parquet")
     runfolder.save(changed := Run(run.cfg), "grading")
     changed.cfg.grading.timeout_s = 2
@@ -68,41 +60,7 @@ def test_every_reader_names_grades_of_other_settings(
     assert main(["score", str(run.path)]) == main(["status", str(run.path), "--check"]) == 0
 
 
-def test_each_stage_reads_attempts_once_and_again_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`verify` looks at keys first, and would read texts that nobody has judged once more."""
-    run = make_run(tmp_path / "run", {"a": "++++", "b": "++++"}, "verifier=demo", texts=TEXTS)
-    grade(Run(run.cfg))
-    logprobs = np.log([[0.7, 0.2, 0.1]] * 8)
-    said(run, logprobs, {"": logprobs[0], "a": logprobs[0], "b": logprobs[0]})
-    for path in [*run.path.glob("grades/*.parquet"), *run.path.glob("verdicts/*.parquet")]:
-        path.unlink()
-    read, seen = parquet.read, list[tuple[str, ...]]()
-
-    def counted(of: Path, columns: pa.Schema, names: list[str], *more: Any) -> Any:
-        if of.parent == run.attempts:
-            seen.append(tuple(names[2:]))
-        return read(of, columns, names, *more)
-
-    monkeypatch.setattr(parquet, "read", counted)
-    text, keys = ("text",), ()
-    once = [
-        [("text", "finish_reason", "options")],
-        [keys, text],
-        [("finish_reason", "completion_tokens", "logprobs")],
-        [("prompt_tokens", "completion_tokens")],
-    ]
-    for again in (False, True):
-        for stage, expected in zip((grade, verify, categorize, score), once, strict=True):
-            seen.clear()
-            stage(Run(run.cfg))
-            assert seen == ([] if again and stage is not score else expected), stage
-    outcome_words(run)
-    assert is_current(run) and seen == once[-1]
-
-
-def test_check_names_every_stale_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_every_stale_file(run: Run, capsys: Capsys) -> None:
     categorize(run)
     score(run)
     assert main(["status", str(run.path), "--check"]) == 0
@@ -134,7 +92,7 @@ def spoil(path: Path, column: str) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_file_of_a_folder_is_read(run: Run, capsys: Capsys) -> None:
     score(run)
     [part] = run.attempts.glob("*.parquet")
     rows = parquet.read_whole(part, ATTEMPTS).to_pylist()
@@ -171,7 +129,7 @@ def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run
 
 @pytest.mark.parametrize("format", [None, 1, 3])
 def test_folders_of_another_format_are_refused_in_a_line(
-    run: Run, format: int | None, capsys: pytest.CaptureFixture[str]
+    run: Run, format: int | None, capsys: Capsys
 ) -> None:
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"format": format})
