@@ -137,22 +137,6 @@ def test_merged_and_single_are_drawn_jointly() -> None:
     assert {(r["gain_mean"], r["gain_low"], r["gain_high"]) for r in gains} == {(0, 0, 0)}
 
 
-def test_costs_are_those_of_appendix_c() -> None:
-    cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10)
-    own = track(RIGHT, 8, greedy=np.ones((5, 3), int), tokens=Tokens(100.0, 40.0),
-                greedy_tokens=Tokens(100.0, 30.0))  # fmt: skip
-    rows = stability.judge([own], cfg)["samples"]
-    for n in (1, 2, 4, 8):
-        row = one_of(rows, metric="bayes", n=n)
-        each = (1.25 * 100 + 0.125 * 100 * (n - 1) + 10 * 40 * n) / 1e6 * 3
-        assert row["cost"] == pytest.approx(each) and row["cost_trajectory"] == pytest.approx(
-            5 * each
-        )
-    assert one_of(rows, metric="greedy")["cost"] == pytest.approx((125 + 300) / 1e6 * 3)
-    unknown = stability.judge([own._replace(tokens=Tokens(None, 40.0))], cfg)["samples"]
-    assert all(row["cost"] is None for row in unknown)
-
-
 def test_windows_are_compared_over_the_steps_that_all_have() -> None:
     single = track([[0], [3], [2], [4], [5]], 8)
     pair = track([[1], [2], [3], [6]], 8, window=2)._replace(steps=single.steps[1:])
