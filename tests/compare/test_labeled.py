@@ -1,0 +1,72 @@
+"""compare where people labeled attempts: corrected scores, computed again from marks and labels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, run_of
+from scipy.stats import norm, t
+
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.scoring import labeled, prediction_powered
+
+
+def made(root: Path, name: str, chance: float, accepted: float, dataset: str = "x") -> list[float]:
+    """A run whose judge accepts a share of wrong attempts, with 40 labels.
+
+    Returns its corrected score, sigma as wide for a normal as Student's, and the judge's score.
+    """
+    rng = np.random.default_rng([*f"{dataset}/{name}".encode()])
+    y = rng.random((12, 20)) < chance
+    f, at = y | (rng.random(y.shape) < accepted), rng.permutation(240)[:40]
+    lines = {f"q{i:02d}": "".join(map(str, row.astype(int))) for i, row in enumerate(f)}
+    path = run_of(root, name, lines, "sampling.seeds=independent", dataset=dataset).path / "labels"
+    path.mkdir()
+    keys = ({"question_id": f"q{i // 20:02d}", "trial": int(i % 20)} for i in at)
+    rows = [key | {"correct": bool(y.flat[i])} for key, i in zip(keys, at, strict=True)]
+    (path / "ana.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    sample = f.ravel().astype(float), y.ravel()[at].astype(float), at, None, None
+    found = prediction_powered(labeled(*sample, np.arange(240) // 20))
+    wider = t(found.freedom).ppf(0.975) / norm.ppf(0.975)
+    return [found.value, found.sigma * wider, float(f.mean())]
+
+
+def compared(root: Path, capsys: Capsys, *settings: str) -> dict[str, Any]:
+    assert main.main(["compare", f"runs={root}", *settings, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found["pooled"] or found["datasets"][0]  # type: ignore[no-any-return]
+
+
+def test_differences_carry_the_error_of_judges(tmp_path: Path, capsys: Capsys) -> None:
+    (a, s, strict), (b, u, lenient) = (
+        made(tmp_path, *of) for of in (("strict", 0.6, 0.0), ("lenient", 0.45, 0.5))
+    )
+    found = compared(tmp_path, capsys)
+    assert [row["model"] for row in found["models"]] == ["strict", "lenient"]
+    assert [row["avg"] for row in found["models"]] == pytest.approx([a, b])
+    pair, sigma = found["pairs"][0], np.hypot(s, u)
+    ends = a - b - norm.ppf(0.975) * sigma, a - b + norm.ppf(0.975) * sigma
+    assert (pair["low"], pair["high"]) == pytest.approx(ends)
+    assert pair["probability"] == pytest.approx(norm.cdf((a - b) / sigma))
+    assert 0.5 < pair["probability_other_questions"] < pair["probability"]
+    assert not found["verdict"]["settled"] and not found["next_attempts"]
+    (tmp_path / "x" / "lenient" / "labels" / "ana.jsonl").unlink()  # then none is corrected
+    found = compared(tmp_path, capsys)
+    assert [row["avg"] for row in found["models"]] == pytest.approx([lenient, strict])
+
+
+def test_datasets_are_pooled_and_the_gate_asks_people_too(tmp_path: Path, capsys: Capsys) -> None:
+    values = [made(tmp_path, "new", 0.4, 0.6, of)[0] for of in "xy"]
+    for dataset in "xy":
+        made(tmp_path, "base", 0.4, 0.0, dataset)
+    pooled = compared(tmp_path, capsys, "dataset=x,y")
+    value = {row["model"]: row["avg"] for row in pooled["models"]}["new"]
+    assert value == pytest.approx(np.mean(values)) and len(pooled["people"]) == 8
+    (tmp_path / "policy.yaml").write_text("datasets: {x: {better: 0}}")
+    gate = ["compare", f"runs={tmp_path}", "model=base,new", f"gate={tmp_path}/policy.yaml"]
+    assert main.main(gate) == 4 and "human labels" in capsys.readouterr().out
+    for name in ("base", "new"):
+        (tmp_path / "x" / name / "labels" / "ana.jsonl").unlink()
+    assert main.main(gate) == 0  # the judge's own outcomes are far apart
