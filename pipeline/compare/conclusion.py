@@ -159,7 +159,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan, new = [np.inf] * 3, None
-    planned = len(stay) > 1 and proven.dependent != CORRECTED  # by trials, not labels
+    planned = len(stay) > 1 and proven.dependent != CORRECTED  # in trials, not labels
     if planned and matrix.count(axis=2).max() == 1:  # z grows as the root of their number
         avg, sigma = (of[stay[:2]] for of in scored.avg[:2])
         z = abs(avg[0] - avg[1]) / np.hypot(*sigma)

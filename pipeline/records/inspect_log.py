@@ -32,7 +32,14 @@ from bayes_at_n.pipeline.records.about import (
 )
 from bayes_at_n.pipeline.records.columns import UNDECIDED
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Source, archive, json_file, printable
+from bayes_at_n.pipeline.records.source import (
+    LeftOut,
+    Records,
+    Source,
+    archive,
+    json_file,
+    printable,
+)
 
 _VERSION = 3
 _MEMBERS = (b"header.json", b"_journal/", b"samples/", b"summaries.json", b"reductions.json")
@@ -54,8 +61,7 @@ def looks(path: Path, head: bytes) -> bool:
 def read(source: Source) -> Records:
     """Yield the samples of all logs; of several of one folder, task and model, the latest.
 
-    Raises UserError: inspect_ai is not installed; no log can be read; dataset= or model= would name
-    several; a sample lacks the metric.
+    Raises UserError: inspect_ai is not installed; no log can be read; a sample lacks the metric.
     """
     try:
         from inspect_ai.log import EvalLog, EvalSample  # zipfile learns their compression, too
@@ -77,7 +83,7 @@ def read(source: Source) -> Records:
     order = sorted(heads, key=lambda p: (heads[p].status == "success", heads[p].eval.created))
 
     def samples(path: Path) -> Iterator[tuple[str, Any]]:
-        if source.first and heads[path].status != "success":
+        if heads[path].status != "success":
             what = f"its status is {heads[path].status}; finished samples are imported"
             warn(f"import: {source.skipped.file(path)}: {what}")
         for number, sample in enumerate(itertools.islice(_records(path), 1, None)):
@@ -162,7 +168,7 @@ def _attempt(
     sample = EvalSample.model_validate(kept)
     scores, values, whole = sample.scores or {}, dict[str, Any](), isinstance(sample.id, int)
     if sample.invalidation or (not scores and (sample.error or not sample.output.choices)):
-        raise logs.LeftOut("samples invalidated, ended by an error or without an answer")
+        raise LeftOut("samples invalidated, ended by an error or without an answer")
     for scorer, score in scores.items():  # several values of a scorer are named SCORER/NAME
         several = score.value if isinstance(score.value, dict) else {"": score.value}
         values |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}

@@ -10,8 +10,8 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, content_of, truth
-from bayes_at_n.pipeline.records.source import ONE_VALUE, Records, Source, printable
+from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, said, truth
+from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Records, Source, printable
 
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
@@ -28,10 +28,6 @@ Outcomes = Callable[..., list[dict[str, Any]]]
 Run = dict[str, Any]  # a log's names of task and model, and what else identifies it
 
 
-class LeftOut(Exception):
-    """A record that is not an attempt; the message is the kind it is counted as."""
-
-
 def read(
     source: Source,
     runs: dict[Path, Run],
@@ -40,23 +36,23 @@ def read(
 ) -> Records:
     """Yield the attempts that `convert` makes of every file's `records`, with their run's names.
 
-    Of files with equal runs the last counts; others are named. Raises UserError: `dataset=` or
-    `model=` would name several; there is no such metric.
+    Of files with equal runs the last counts; others are named. Raises UserError: there is no such
+    metric.
     """
     kept: dict[Hashable, Path] = {}
     for path, run in runs.items():
-        if source.first and (older := kept.get(tuple(run.values()))):
+        if older := kept.get(tuple(run.values())):
             pair = source.skipped.file(older), source.skipped.file(path)
             note("import: {} is older than {} and skipped".format(*pair))
         kept[tuple(run.values())] = path
-    rename(source, [runs[path] for path in kept.values()])
     for path in kept.values():
         names = {key: runs[path][key] for key in ("task", "model")}
+        run = runs[path] | {"model": source.model_of(names["model"])}
         try:
             for place, record in records(path):
                 scored = functools.partial(outcomes, source, place)
                 try:
-                    attempts = [*convert(runs[path], record, scored)]
+                    attempts = [*convert(run, record, scored)]
                 except UserError:
                     raise
                 except LeftOut as error:
@@ -68,23 +64,6 @@ def read(
         except _DAMAGE as error:
             place = f"{source.skipped.file(path)} ({printable(one_line(error))})"
             source.skipped.add("damaged files, of which the rest is skipped", place)
-
-
-def rename(source: Source, runs: Iterable[Run]) -> None:
-    """Apply the user's names of dataset and model to the runs of a source.
-
-    Raises UserError: `dataset=` or `model=` would name several.
-    """
-    cfg, runs = source.cfg, list(runs)
-    for key, given, what in (("dataset", cfg.dataset, "task"), ("model", cfg.model, "model")):
-        own = sorted({run[what] for run in runs})
-        if given and len(own) > 1:
-            raise UserError(
-                f"{key}={printable(given[0])}: is one name, but {source.path} has"
-                f" {', '.join(map(printable, own[:10]))}; leave it out, or import one of them"
-            )
-        for run in runs:
-            run[what] = [*given, run[what]][0]
 
 
 def outcomes(
@@ -121,26 +100,18 @@ def outcomes(
 def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any]:
     """Return the first choice of an output in the layout of OpenAI, inspect_ai and evalscope.
 
-    Raises LookupError, TypeError or AttributeError: it has no text, or another layout.
+    Raises LookupError, ValueError or AttributeError: it has no text, or another layout.
     """
     if not output.get("choices"):
         return {}
     choice, usage = output["choices"][0], output.get("usage") or {}
     message = choice.get("message") or {"content": choice["text"]}
-    parts = message["content"] if isinstance(message.get("content"), list) else ()
-    thoughts = (part.get("summary" if part.get("redacted") else "reasoning") for part in parts)
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
-    text = content_of(message)
-    if not isinstance(text, str | None):
-        raise TypeError("a message without a text")
     sampled = usage.get("output_tokens", usage.get("completion_tokens"))
     prompt = (usage.get("total_tokens") or 0) - (sampled or 0)  # including cached ones
     known = usage.get("input_tokens", usage.get("prompt_tokens")) or 0
     end = choice.get("finish_reason") or choice.get("stop_reason")  # vLLM's latter is a token
     return {
-        "text": joined(
-            reasoning or "".join(filter(None, thoughts)), text or "", run["model"], run.get("level")
-        ),
+        "text": said(message, reasoning_end(run["model"], run.get("level"))),
         "finish_reason": _ENDS.get(end, end),
         "num_prompt_tokens": max(prompt, known) or None,
         "num_completion_tokens": sampled,
@@ -151,16 +122,6 @@ def problem(row: Any) -> str | None:
     """Return the problem in a dataset's row, under usual names; None if it has none."""
     texts = (row.get(name) for name in _PROBLEM) if isinstance(row, dict) else ()
     return next((text for text in texts if isinstance(text, str)), None)
-
-
-def joined(reasoning: str | None, text: str, model: str, level: str | None = None) -> str:
-    """Join reasoning that a log stores separately and the answer, as our runs of the model do.
-
-    >>> joined("2 + 2 is 4.", "4", "any"), joined(None, "4", "any")
-    ('2 + 2 is 4.</think>4', '4')
-    """
-    end = reasoning_end(model, level)
-    return f"{reasoning}{end}{text}" if reasoning and text else reasoning or text
 
 
 @functools.cache

@@ -13,11 +13,11 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.scoring import labeled, prediction_powered
 
 
-def made(root: Path, name: str, chance: float, accepted: float, dataset: str = "x") -> list[float]:
-    """A run whose judge accepts a share of wrong attempts, with 40 labels.
+JUDGED = ("strict", 0.6, 0.0), ("lenient", 0.45, 0.5)
 
-    Returns its corrected score, sigma as wide for a normal as Student's, and the judge's score.
-    """
+
+def made(root: Path, name: str, chance: float, accepted: float, dataset: str = "x") -> list[float]:
+    """Corrected score, sigma as wide as Student's, and judged score of a run with 40 labels."""
     rng = np.random.default_rng([*f"{dataset}/{name}".encode()])
     y = rng.random((12, 20)) < chance
     f, at = y | (rng.random(y.shape) < accepted), rng.permutation(240)[:40]
@@ -27,22 +27,20 @@ def made(root: Path, name: str, chance: float, accepted: float, dataset: str = "
     keys = ({"question_id": f"q{i // 20:02d}", "trial": int(i % 20)} for i in at)
     rows = [key | {"correct": bool(y.flat[i])} for key, i in zip(keys, at, strict=True)]
     (path / "ana.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    sample = f.ravel().astype(float), y.ravel()[at].astype(float), at, None, None
-    found = prediction_powered(labeled(*sample, np.arange(240) // 20))
+    sample = labeled(f.ravel(), y.ravel()[at], at, questions=np.arange(240) // 20)
+    found = prediction_powered(sample)
     wider = t(found.freedom).ppf(0.975) / norm.ppf(0.975)
     return [found.value, found.sigma * wider, float(f.mean())]
 
 
-def compared(root: Path, capsys: Capsys, *settings: str) -> dict[str, Any]:
+def compared(root: Path, capsys: Capsys, *settings: str) -> Any:
     assert main.main(["compare", f"runs={root}", *settings, "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found["pooled"] or found["datasets"][0]  # type: ignore[no-any-return]
+    found: Any = json.loads(capsys.readouterr().out)
+    return found["pooled"] or found["datasets"][0]
 
 
 def test_differences_carry_the_error_of_judges(tmp_path: Path, capsys: Capsys) -> None:
-    (a, s, strict), (b, u, lenient) = (
-        made(tmp_path, *of) for of in (("strict", 0.6, 0.0), ("lenient", 0.45, 0.5))
-    )
+    (a, s, strict), (b, u, lenient) = (made(tmp_path, *of) for of in JUDGED)
     found = compared(tmp_path, capsys)
     assert [row["model"] for row in found["models"]] == ["strict", "lenient"]
     assert [row["avg"] for row in found["models"]] == pytest.approx([a, b])

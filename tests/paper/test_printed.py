@@ -1,6 +1,5 @@
 """The paper's numbers, rows and models: the data files agree with themselves and with the text."""
 
-import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -53,46 +52,6 @@ def _column(by_id: Mapping[str, float], version: str, task: str, kind: str) -> l
     return [
         int(v) for k, v in by_id.items() if k.startswith(f"ranks.{version}.") and k.endswith(end)
     ]
-
-
-def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
-    by_id = {n.id: n.value for n in printed.numbers()}
-
-    def rows(version: str) -> dict[str, tuple[float, ...]]:
-        starts = {
-            k.removeprefix(f"ranks.{version}.").rsplit(".", 2)[0]
-            for k in by_id
-            if k.startswith(f"ranks.{version}.") and k.endswith("plain")
-        }
-        return {
-            s: tuple(by_id[f"ranks.{version}.{s}.{t}.plain"] for t in printed.TASKS) for s in starts
-        }
-
-    eleven = sorted(rows("000").items(), key=lambda item: item[1][1])
-    twenty = sorted(rows("001").items(), key=lambda item: item[1][1])
-    found: list[tuple[int, ...]] = [()]
-    for i, (_, ranks) in enumerate(eleven):
-        found = [
-            (*fit, row)
-            for fit, row in itertools.product(found, range(20))
-            if all(
-                (twenty[fit[j]][1][t] < twenty[row][1][t]) == (eleven[j][1][t] < ranks[t])
-                for j in range(i)
-                for t in range(4)
-            )
-        ]
-    places = {name: sorted({1 + fit[i] for fit in found}) for i, (name, _) in enumerate(eleven)}
-    assert len(found) == 6
-    assert places.pop("Qwen3-Thinking") == [1, 2] and places.pop("OpenThinker2") == [9, 10, 11]
-    assert {name: rows for name, rows in places.items()} == {
-        "gpt-oss-high": [3], "gpt-oss-medium": [4], "gpt-oss-low": [8], "LIMO-v2": [13],
-        "EXAONE-4.0": [14], "OpenThinker3": [16], "OR-Nemotron": [17], "DS-R1-Qwen": [18],
-        "Sky-T1-Flash": [19],
-    }  # fmt: skip
-    named = [name for name, _ in twenty]
-    assert named[:2] == ["Qwen3-Thinking", "Qwen3-4B"]  # settled by the text
-    assert all(named[row - 1] == name for name, [row] in places.items())
-    assert [n for n in named if n.startswith("row")] == printed.rows_001()[1]
 
 
 def test_all_of_the_papers_models_are_in_configs() -> None:

@@ -1,28 +1,11 @@
-"""What the page shows: its first screen, rubrics and figures."""
+"""What the page shows on its first screen."""
 
 import numpy as np
-import pytest
 
 from bayes_at_n.pipeline.compare import comparison, several
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import panels
-
-
-def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    monkeypatch.setattr(panels, "figure", lambda *_: {})
-    for module, name in ((panels.plots, "score_by_cost"), (panels.curves, "by_cap")):
-        monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
-    score = {"score": 0, "low": 0, "high": 1, "prior": "none", "ranks": "1–2"}
-    rows = [{"model": name, **score, "attempts": 2, "tokens_per_attempt": 9} for name in "ba"]
-    limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
-    tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
-    cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
-    assert list(panels.figures(cohort, tables))
-    by_cost, limits_drawn = asked
-    assert [row["model"] for row in limits_drawn] == [*"bbaa"] and by_cost == ["b", "a"]
 
 
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from bayes_at_n import scoring
-from bayes_at_n.scoring.sequential import MeanSequence
 from benchmarks.calibration_page import failures, page
-from benchmarks.simulated_claims import Chance, Claim, better, cells, covers, sequence, simulate
+from benchmarks.simulated_claims import Chance, Claim, better, cells, covers, simulate
 from benchmarks.simulated_worlds import QUESTIONS, Cell, World, draw, inflation
 
 
@@ -47,15 +46,3 @@ def test_a_world_has_the_truth_it_says(kind: str) -> None:
     assert scoring.inflation(world.outcomes).value.mean() == pytest.approx(luck.mean(), rel=0.15)
     pool = draw(Cell(kind, 4000, 1.0, 1, "equal"), 2, 1, rng)
     assert pool.truth == pytest.approx(pool.pool, abs=0.03)
-
-
-def test_looks_of_a_width_are_those_of_the_sequence() -> None:
-    world = draw(Cell("alike 0.5", 3, 1.0, 1, "equal"), 40, 16, np.random.default_rng(3))
-    held = sequence("own")(world)
-    run = int(np.argmin(held))  # one that the sequence loses, if any does
-    for number in (0, run):
-        looked = MeanSequence(3)
-        for column in world.outcomes[number, 0].T.astype(int):
-            looked.add(column, [1, 1, 1])
-        low, high = looked.interval()
-        assert held[number] == (low <= 0.5 <= high)
