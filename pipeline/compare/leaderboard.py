@@ -2,8 +2,7 @@
 
 A model's score and its interval are of its own questions and prior. What compares models, order,
 ranks and probabilities, is made from avg@N and the paper's sigma, which no prior pulls: for equal
-numbers of trials that is exactly what Bayes@N under the uniform prior gives (docs/scoring.md); or,
-where people labeled attempts of all runs, from avg corrected by them (`labeled`).
+numbers of trials that is exactly what Bayes@N under the uniform prior gives (docs/scoring.md).
 """
 
 from collections.abc import Mapping, Sequence
