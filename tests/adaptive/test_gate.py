@@ -92,26 +92,25 @@ def test_go(root: Path, capsys: Capsys) -> None:
     assert status == 0 and "\nGO: " in shown
 
 
-def test_no_go(root: Path, capsys: Capsys) -> None:
-    status, found, _ = gated(capsys, "model=base,worse", policy(BOTH))
-    assert (status, found["verdict"]) == (3, "NO-GO")
-    assert [row["verdict"] for row in found["datasets"]] == ["fails", "fails"]
-    # One dataset by itself, of folders named outright; the first is BASE.
-    policy("datasets: {x: {no_worse: 5}}")
-    folders = ["runs/x/better", "runs/x/base"]
-    assert gated(capsys, *folders, "gate=policy.yaml")[:2][0] == 3
-    assert gated(capsys, *folders[::-1], "gate=policy.yaml")[0] == 0
-
-
-def test_inconclusive(root: Path, capsys: Capsys) -> None:
-    status, found, _ = gated(capsys, "model=base,same", policy(BOTH))
-    assert (status, found["verdict"]) == (4, "INCONCLUSIVE")
+def test_no_go_and_inconclusive(root: Path, capsys: Capsys) -> None:
+    for models, code, verdict, each in (
+        ("base,worse", 3, "NO-GO", ["fails", "fails"]),
+        ("base,same", 4, "INCONCLUSIVE", ["open", "open"]),
+    ):
+        status, found, _ = gated(capsys, f"model={models}", policy(BOTH))
+        assert (status, found["verdict"]) == (code, verdict)
+        assert [row["verdict"] for row in found["datasets"]] == each
     # A claim is made for all datasets together: one that is far ahead does not wait for others.
     for dataset, like in (("x", "better"), ("y", "same")):
         of = marks(dataset, like, 16)
         run_of(Path("runs"), "half", of, "sampling.seeds=independent", dataset=dataset)
     status, found, _ = gated(capsys, "model=base,half", "gate=policy.yaml")
     assert status == 4 and [row["verdict"] for row in found["datasets"]] == ["holds", "open"]
+    # One dataset by itself, of folders named outright; the first is BASE.
+    policy("datasets: {x: {no_worse: 5}}")
+    folders = ["runs/x/better", "runs/x/base"]
+    assert gated(capsys, *folders, "gate=policy.yaml")[0] == 3
+    assert gated(capsys, *folders[::-1], "gate=policy.yaml")[0] == 0
 
 
 WRONG = [

@@ -59,11 +59,7 @@ def tokens(folder: Path) -> int:
 
 
 def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
-    forker: Forker,
-    prepared: Path,
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
-    capsys: Capsys,
+    forker: Forker, prepared: Path, reference: tuple[Path, Attempts], tmp_path: Path, capsys: Capsys
 ) -> None:
     folder = shutil.copytree(prepared, tmp_path / "run")
     shutil.copy(reference[0] / "questions.parquet", folder)

@@ -16,14 +16,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.plots import (
-    bars,
-    calibration,
-    caps,
-    convergence,
-    leaderboard,
-    trials,
-)
+from bayes_at_n.pipeline.plots import bars, calibration, caps, convergence, leaderboard, trials
 from bayes_at_n.pipeline.plots.lines import Curve
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -193,16 +186,6 @@ def widths(axes: Axes) -> Any:
     """Of stacked bars, a row each, the parts."""
     corners = [part.get_path().vertices.reshape(-1, 5, 2) for part in axes.patches]
     return np.stack([bars[:, 1, 0] - bars[:, 0, 0] for bars in corners], axis=1)
-
-
-def test_pmf_draws_masses_means_and_what_did_not_converge() -> None:
-    masses = masses_of(0)
-    figure = convergence.pmf(TRIALS, masses)
-    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 80]
-    verticals = [line.get_xdata()[0] for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
-    means = [(mass * TRIALS).sum() / mass.sum() for mass in masses.values() if mass.any()]
-    assert len(lines) == 3 and verticals == pytest.approx(means)
-    assert "Pass@8\ndoes not converge" in texts(figure)
 
 
 def test_subsets_end_at_the_share_that_settled() -> None:

@@ -306,19 +306,6 @@ def test_themes_and_narrow_screens(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_printed_report_has_at_most_six_pages(browser: Any, index_html: Path) -> None:
-    page = browser.new_page()
-    page.goto(f"{index_html.as_uri()}#set")
-    page.wait_for_selector("#panel-1 .map td a")
-    page.emulate_media(media="print")
-    expect(page.locator("#panel-1 .first .notes li").last).to_be_visible()
-    expect(page.locator("#made-1")).to_be_hidden()  # as it is folded
-    pages = re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))
-    assert 1 <= len(pages) <= 6
-    page.close()
-
-
-@pytest.mark.browser
 def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     title = page.title()
@@ -429,16 +416,6 @@ def test_the_answer_is_marked_by_the_letter_the_attempt_saw(browser: Any, copied
         ["one", "(A)"],
     ]
     page.close()
-
-
-@pytest.mark.browser
-def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any) -> None:
-    page.click(".tabs bdi:text-is('set')")
-    block = page.locator("#panel-1 .first")
-    expect(block.locator("h3")).to_contain_text("cannot be told apart on these 3 questions")
-    expect(block.locator("tbody th")).to_have_count(2)
-    assert block.locator("tbody th + td").all_inner_texts() == ["1–2", "1–2"]
-    expect(block.locator("tbody tr").first).to_contain_text("0.50")  # P(best) of two alike
 
 
 @pytest.mark.browser

@@ -71,23 +71,6 @@ def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chos
     assert 0.75 < error.std() / variance.mean() ** 0.5 < 1.05  # padded by two errors of 62
 
 
-def test_all_attempts_labeled_leave_the_trials() -> None:
-    """Then the score is the people's, and sigma near that of `avg` on their labels."""
-    rng = np.random.default_rng(3)
-    y = (rng.random((30, 20)) < rng.random((30, 1))).astype(int)
-    rows, all_of = np.repeat(np.arange(30), 20), np.arange(600)
-    sample = labeled(y.ravel(), y.ravel(), all_of, questions=rows)
-    found = prediction_powered(sample)
-    value, sigma = scoring.avg(y)
-    assert found.value == pytest.approx(value) and found.sigma == pytest.approx(sigma, rel=0.15)
-    assert found.pool is not None
-    assert found.pool.sigma == pytest.approx(scoring.pool_ci(y).sigma)
-    own = scoring.pool_ci(y, clusters=[i // 3 for i in range(30)]).sigma
-    several = prediction_powered(sample, clusters=rows // 3, rate=1)
-    assert several.pool is not None
-    assert several.pool.sigma == pytest.approx(own)
-
-
 def test_misclassification_is_a_stratified_beta_posterior() -> None:
     f = np.repeat([1.0, 0.0], [6000, 4000])
     groups = np.tile([0, 1], 5000)

@@ -20,10 +20,8 @@ from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.training import prr
-from bayes_at_n.pipeline.training.prr import pair_counts, reversals
 
 GREEDY = ("sampling.temperature=0", "sampling.top_p=1.0", "sampling.seed=null")
-MAP = (0, 3, 5, 7, 1, 4, 8, 2, 11, 6, 9, 10), (7, 8, 5, 2, 9, 0, 10, 3, 4, 6, 1, 11)
 
 load = partial(compose.load_as, ReversalConfig)
 
@@ -113,24 +111,6 @@ def test_pairs_apart_are_those_whose_intervals_leave_out_zero(tmp_path: Path) ->
         assert (row["apart"], row["apart_reversed_pairs"]) == (settled, turned)
         assert len(turned) <= settled < 15
     assert rows["avg@16"]["apart_reversed"] > 0
-
-
-def test_form_of_the_paper() -> None:
-    # Twelve models, 66 pairs: 33 reverse by greedy decoding and 15 by Pass@16, as in Figure 5.
-    order = np.arange(12)
-    sampled, greedy = (np.array([order, after]) for after in MAP)
-    outcomes = np.zeros((2, 12, 12, 16), int)
-    outcomes[..., 0] = np.arange(12) < sampled[..., None]  # one of 16 trials, of so many questions
-    once = (np.arange(12) < greedy[..., None]).astype(int)[..., None]
-    cfg = load(["before=x", "after=y", "draws=100"])
-    flat = outcomes.reshape(24, 12, 16), once.reshape(24, 12, 1)
-    found = {one.label: one for one in reversals(flat[0], cfg, flat[1])}
-    assert list(found) == ["greedy", "avg@16", "Bayes@16"] + [f"Pass@{2**k}" for k in range(5)]
-    assert f"{found['greedy'].rate:.2%} {found['Pass@16'].rate:.2%}" == "50.00% 22.73%"
-    counts = pair_counts(found["Pass@16"], 0.95)
-    assert (counts["pairs"], counts["reversed"], counts["tied"]) == (66, 15, 0)
-    assert [*pair_counts(found["greedy"], 0.95).values()][1:] == [33, 0, None, []]
-    assert found["greedy"].ranks[1].tolist() == (12 - np.array(MAP[1])).tolist()
 
 
 def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
