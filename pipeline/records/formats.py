@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.records import (
     chats,
     copies,
     flat,
-    inspect_log,
+    logs,
     npz,
     shapes,
     trace,
@@ -28,19 +28,18 @@ from bayes_at_n.pipeline.store import parquet, runfolder
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_SCORED = ("inspect", *shapes.SHAPES)
+_SCORED = (*shapes.SHAPES,)
 
 
 def _shape(name: str) -> Format:
     shape = shapes.SHAPES[name]
-    functions = partial(shapes.looks, shape), partial(shapes.read, shape)
-    return Format(*functions, shape.pattern, shape.chooses, beside=shape.beside)
+    looks, read = partial(logs.looks, shape), partial(logs.read, shape)
+    return Format(looks, read, shape.pattern, shape.chooses, beside=shape.beside)
 
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": _shape("lighteval"),
     "trace": Format(trace.looks, trace.read, "*.parquet", chooses=True, positions=False),
-    "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json"),
     **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
     "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
     "openai": Format(chats.looks, chats.read, "*.jsonl", positions=False),

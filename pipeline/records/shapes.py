@@ -1,21 +1,20 @@
-"""Rows of other programs whose fields are ours by other names: a table of kinds, and one reader."""
+"""The shapes of other programs' rows: a table, and what is not a matter of names."""
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records import lm_eval, logs, trace
-from bayes_at_n.pipeline.records.columns import said, truth
+from bayes_at_n.pipeline.records import inspect_log, lm_eval, logs, trace
+from bayes_at_n.pipeline.records.columns import truth
+from bayes_at_n.pipeline.records.logs import Shape, value_at
 from bayes_at_n.pipeline.records.source import (
-    Records,
     Source,
     beside,
     json_file,
@@ -32,101 +31,11 @@ _HELM = (
 # Columns of lighteval, in some versions between __, and what is read of them.
 _STRUCTS = {"doc": ".query .original_query .choices .gold_index .id", "metric": ""}
 _STRUCTS |= {"model_response": ".text .reasonings .output_tokens"}
-_MODEL = (None, "assistant")  # roles of its turns
 _NO_BOX = "N"  # as inspect_ai calls it, see `logs.outcomes`
 _NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl")
 _NEMO_METRICS = ("symbolic_correct", "judgement", "is_correct")
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
 _MMLU_PRO = re.compile(r"model_outputs_(.+?)(?:_\d+shots)?")
-
-
-def _lines(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
-    return json_lines(path, source.skipped)
-
-
-class Shape(NamedTuple):
-    """How the rows of one program are recognized and read."""
-
-    keys: str  # of a row, all of them in the head of its file; | between alternatives
-    fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
-    # Task and model of a file, as far as known; None: it is read with another one.
-    run: Callable[[Path], logs.Run | None] = lambda _: {}
-    values: Callable[[logs.Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
-    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = _lines
-    more: Callable[[logs.Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS
-    pattern: str = "*.jsonl *.json"
-    beside: Callable[[Path], Path] | None = None  # a second file, in another folder
-    chooses: bool = False  # its rows name tasks and models, of which the user chooses
-
-
-def looks(shape: Shape, path: Path, head: bytes) -> bool:
-    """Return whether a file with this head has rows of a shape, or is a zip of one that may."""
-    if not any(map(path.match, shape.pattern.split())):
-        return False
-    if shape.pattern == "*.parquet":
-        return _is_lighteval(path, head)
-    if head[:4] == b"PK\x03\x04":
-        return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".json")
-    keys = ([f'"{key}":'.encode() for key in one.split("|")] for one in shape.keys.split())
-    return all(any(key in head for key in one) for one in keys)
-
-
-def read(shape: Shape, source: Source) -> Records:
-    """Yield the attempts of all files of a shape. Raises UserError: a row lacks the metric."""
-    runs = {  # several files may be of one run; of those with no path the latest counts
-        path: {"task": "", "model": "", "path": str(path)} | run
-        for path in sorted(source.files)
-        if (run := shape.run(path)) is not None
-    }
-    if not runs:
-        raise UserError(f"{source.path}: predictions only; import reviews/ beside them, too")
-    convert = partial(_attempts, shape, source.cfg.source.metric)
-    yield from logs.read(source, runs, partial(shape.rows, source), convert)
-
-
-def _attempts(
-    shape: Shape, metric: str | None, run: logs.Run, row: Any, outcomes: logs.Outcomes
-) -> Iterator[dict[str, Any]]:
-    fields = (field.split("=") for field in shape.fields.split())
-    attempt: dict[str, Any] = {ours: _at(row, theirs) for ours, theirs in fields}
-    attempt |= shape.more(run, row)
-    attempt["prompt"], text = said(attempt.get("prompt")), attempt.get("text")
-    if isinstance(text, list):  # of a chat, what the model wrote
-        text = [t for t in text if not isinstance(t, Mapping) or t.get("role") in _MODEL] or None
-    end = logs.reasoning_end(str(run["model"] or attempt.get("model") or ""))
-    text, thoughts = said(text, end), attempt.pop("reasoning", None)
-    if isinstance(text, list) and isinstance(thoughts, list):
-        pairs = zip(thoughts, text, strict=True)
-        text = [said({"reasoning": thought, "content": one}, end) for thought, one in pairs]
-    elif isinstance(text, str) and isinstance(thoughts, str):
-        text = said({"reasoning": thoughts, "content": text}, end)
-    attempt["text"] = text
-    if attempt.get("question") is None and not attempt.get("problem"):
-        attempt["problem"] = attempt["prompt"]
-    values = ({metric: row[metric]} if metric in row else {}) | shape.values(run, row)
-    listed = isinstance(attempt["text"], list)
-    scored = outcomes(values, len(attempt["text"]) if listed else 1)
-    outcome = [one["outcome"] for one in scored]
-    attempt |= {"outcome": outcome if listed else outcome[0], "reason": scored[0]["reason"]}
-    yield attempt | {key: name for key in ("task", "model") if (name := run[key])}
-
-
-def _at(row: Any, path: str) -> Any:
-    """Return the value at the first of several paths that has one.
-
-    >>> _at({"a": {"b": [1, 2]}}, "x|a.b.-1"), _at({"a": None}, "a.b")
-    (2, None)
-    """
-    for one in path.split("|"):
-        value = row
-        for key in one.split("."):
-            if isinstance(value, list):
-                value = [*value[int(key) :], None][0]
-            else:
-                value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None:
-            return value
-    return None
 
 
 def _verifiers(path: Path) -> dict[str, str]:
@@ -138,10 +47,10 @@ def _verifiers(path: Path) -> dict[str, str]:
 
 def _nemo_evaluator(path: Path) -> dict[str, str]:
     bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
-    config = next((_at(bundle, "config") for bundle in bundles), None)
+    config = next((value_at(bundle, "config") for bundle in bundles), None)
     return {
-        "task": str(_at(config, "benchmark") or ""),
-        "model": str(_at(config, "model") or ""),
+        "task": str(value_at(config, "benchmark") or ""),
+        "model": str(value_at(config, "model") or ""),
     }
 
 
@@ -209,7 +118,7 @@ def _opencompass(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     for at, key in enumerate(sorted(filter(str.isdecimal, rows), key=int)):
         question, trial = at % number, at // number
         detail = details[question] if details else {}
-        right = _at(detail, "correct|is_correct|cascade_correct")
+        right = value_at(detail, "correct|is_correct|cascade_correct")
         right = right[trial] if isinstance(right, list) and trial < len(right) else right
         known = {"question": question, "trial": trial, "correct": right}
         yield f"{source.skipped.file(path)}, {printable(key)}", rows[key] | known
@@ -218,7 +127,7 @@ def _opencompass(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
 def _helm_run(path: Path) -> dict[str, str]:
     spec = read_json(path.with_name("run_spec.json"))
     task = re.sub("[:,](model|method)=[^,]*", "", str(spec.get("name", "")))
-    return {"task": task, "model": str(_at(spec, "adapter_spec.model") or "")}
+    return {"task": task, "model": str(value_at(spec, "adapter_spec.model") or "")}
 
 
 def _helm(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
@@ -284,7 +193,7 @@ def _evalscope(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
 
 def _evalscope_review(run: logs.Run, review: Any) -> dict[str, Any]:
     number, gold, subset = (
-        _at(review, "sample_score.group_id|index"),
+        value_at(review, "sample_score.group_id|index"),
         review["target"],
         run["subset"],
     )
@@ -334,6 +243,16 @@ def _nemo_skills_line(_: logs.Run, line: Any) -> dict[str, Any]:
 
 
 SHAPES = {
+    "inspect": Shape(
+        "",
+        "",
+        inspect_log.run_of,
+        inspect_log.values,
+        inspect_log.samples,
+        inspect_log.attempts,
+        "*.eval *.json",
+        looks=inspect_log.looks,
+    ),
     "lighteval": Shape(
         "",
         "question=doc.id problem=doc.original_query prompt=doc.query gold=gold"
@@ -343,6 +262,7 @@ SHAPES = {
         lambda _, row: {name: value for name, value in row["metric"].items() if value is not None},
         _lighteval,
         pattern="*.parquet",
+        looks=_is_lighteval,
     ),
     "mmlu_pro": Shape(
         "cot_content pred",
@@ -412,7 +332,7 @@ SHAPES = {
         " reasoning=output.reasoning_trace.0 text=output.raw.0"
         " num_prompt_tokens=token_usage.input_tokens"
         " num_completion_tokens=token_usage.output_tokens",
-        values=lambda _, row: {"outcome": _at(row, "metadata.outcome|evaluation.is_correct")},
+        values=lambda _, row: {"outcome": value_at(row, "metadata.outcome|evaluation.is_correct")},
         rows=_eee,
         pattern="*_samples.jsonl",
         chooses=True,
