@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_513,
-    "docs (words)": 39_809,
+    "docs (words)": 39_812,
     "pipeline": 6,
     "pipeline/adaptive": 2_368,
     "pipeline/api": 448,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_843,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_587,
+    "tests": 31_608,
     "verifiers": 7_097,
     "product": 58_172,
 }
