@@ -1,6 +1,7 @@
 """One run of a worker: its claims, budget, writer and session."""
 
 import contextlib
+import math
 import time
 from collections import Counter
 
@@ -20,7 +21,7 @@ from bayes_at_n.pipeline.prepare import likelihood, questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
+from bayes_at_n.pipeline.workers import claims, guard, heartbeat, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
@@ -54,6 +55,10 @@ class Job:
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
         self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
+        self.lengths = (
+            Counter[str](),
+            Counter[str](),
+        )  # by question: finished attempts, their tokens
         self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
         self.open = False  # whether it may still claim attempts
         self.error: UserError | None = None  # what ended it while other runs continue
@@ -73,7 +78,10 @@ class Job:
         self.heartbeat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.heartbeat)
         self.watch.beats.append(self.heartbeat)
-        self.claims = Claims(self.heartbeat, self.trials * len(self.rows), self._pending)
+        cfg = self.run.cfg
+        in_order = cfg.race or cfg.budget.given  # short attempts must not come first
+        length = None if in_order else self._length
+        self.claims = Claims(self.heartbeat, self._pending, length=length)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -112,7 +120,7 @@ class Job:
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not sessions.alive(self.run.path) - {self.session.worker}:
-            heartbeat.clear(self.heartbeat.path.parent, self.heartbeat.now)
+            claims.clear(self.heartbeat.path.parent, self.heartbeat.now)
         needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
         self.open = bool(needed or sessions.unproven(self.run))
 
@@ -167,6 +175,9 @@ class Job:
         self.allowance.ended(position, completion)
         if reason in FINISHED:
             self._finished.append(completion)
+            attempts, tokens = self.lengths
+            attempts[completion.request.question_id] += 1
+            tokens[completion.request.question_id] += completion.tokens or 0
             self.session.add(completion.finished - completion.started, **counts(completion))
             if self.writer is not None and len(self._finished) >= _MOST_IN_FRAME:
                 self._write(self.writer)
@@ -280,6 +291,17 @@ class Job:
                 " the same command tries again"
             )
 
+    def mean_length(self) -> float:
+        """Return the mean length of this worker's finished attempts; infinite before the first."""
+        attempts, tokens = map(Counter.total, self.lengths)
+        return tokens / attempts if attempts else math.inf
+
+    def _length(self, position: int) -> float:
+        """Return the mean length at an attempt's question, else over all questions."""
+        (question_id, _), (attempts, tokens) = self.keys[position], self.lengths
+        n = attempts[question_id]
+        return tokens[question_id] / n if n else self.mean_length()
+
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
         allowed = [self.position[key] for key in race.allowed(self.run, pending, self.trials)]
@@ -295,7 +317,6 @@ class Job:
         allowed = race.trials(self.run, idle, before)
         self.trials = max(allowed, before) if allowed else 0
         if self.trials > before:
-            self.claims.total = self.trials * len(self.rows)
             self.claims.read()
         return self.trials > before
 
