@@ -230,6 +230,8 @@ class Job:
             finally:
                 writer.close()
             self._write(writer)
+            self.session.record["left"] = self.left
+            self.session.save()
         finally:
             with contextlib.suppress(OSError):  # then the claims expire as a dead worker's do
                 self.claims.release()
