@@ -169,12 +169,12 @@ class Claims:
         self._listed_at = time.monotonic()
         leases = {n.removesuffix(lease.SUFFIX) for n in names if n.endswith(lease.SUFFIX)}
         self._alive = {self.me} | leases - self._dead
-        numbers = {int(name[:8]): name for name in sorted(names) if name[:8].isdecimal()}
-        if cleared := len(self._list) > max(numbers, default=-1) + 1:
+        marked = {int(n.removesuffix(DONE)) for n in names if n.endswith(DONE)}
+        last = max(marked.union(int(name) for name in names if name.isdecimal()), default=-1)
+        if cleared := len(self._list) > last + 1:
             self._list, self._claim, self._done = [], {}, set()
-        while len(self._list) <= max(numbers, default=-1):
+        while len(self._list) <= last:
             self._read_next()
-        marked = {number for number, name in numbers.items() if name.endswith(DONE)}
         for claim in marked - self._done:
             self.pending.difference_update(self._attempts(claim))
         self._done |= marked
