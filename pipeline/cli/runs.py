@@ -153,7 +153,8 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
             residents.begin(running[0])
 
     with Residents(mode="quiet") as residents:
-        for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
+        groups = by_engine([cfg for cfg in configs if "generate" in cfg.stages])
+        for group in groups:
             first = group[0]
             if not first.race and (kind(first.engine.name).served or first.track.to):
                 continue
@@ -170,7 +171,8 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                     if first.race:  # `settle` runs no further command for each run
                         raise
                     warn(str(error))
-            sampled([run.path for run in runs if not runfolder.pending(run)])
+            if group is not groups[-1]:
+                sampled([run.path for run in runs if not runfolder.pending(run)])
         for order in running:
             residents.ended(order, wait=True)
 

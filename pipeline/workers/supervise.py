@@ -40,7 +40,7 @@ class Task(NamedTuple):
     is_over: Callable[[], bool]  # whether nothing is pending, or nothing more may begin
     check: Callable[[], None]  # called twice a second; an exception ends all workers
     interrupted: Callable[[int, int], Interrupted]  # makes the error, from pending and signal
-    sampled: Callable[[list[Path]], object] = list  # called with the folders that are complete
+    sampled: Callable[[list[Path]], object] = list  # called with complete folders beside others
 
 
 def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) -> None:
@@ -215,7 +215,8 @@ class _Supervisor:
         left = [min((r["left"] for r in own if "left" in r), default=n) for own, n in each]
         own_of = zip(self.task.folders, self.records, strict=True)
         complete = [f for f, own in own_of if own and not any(one.get("left", 1) for one in own)]
-        self.task.sampled(complete)
+        if len(complete) < len(self.task.folders):
+            self.task.sampled(complete)
         if loaded:
             meter.reach(max(meter.done, meter.total - sum(left)), lambda: self._detail(meter))
 

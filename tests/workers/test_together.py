@@ -145,20 +145,23 @@ def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
 def easy_and_hard(folder: Path) -> list[str]:
     """A command on two datasets of three questions."""
     paths = [
-        str(write_questions(folder / f"{name}.jsonl", demo_questions()[first : first + 3]))
-        for name, first in (("easy", 0), ("hard", 3))
+        str(write_questions(folder / f"{name}.jsonl", demo_questions()[:questions]))
+        for name, questions in (("easy", 3), ("hard", 30))
     ]
-    line = ["run", "model=demo", "trials=2", "verifier=none", "rubric=exact-match"]
+    line = ["run", "model=demo", "trials=60", "verifier=none", "rubric=exact-match"]
     return [*line, f"dataset={','.join(paths)}", f"runs={folder / 'runs'}"]
 
 
 @pytest.mark.soak
-def test_one_command_loads_the_model_once_for_its_data_sets(forker: Forker, tmp_path: Path) -> None:
+def test_one_command_loads_the_model_once_and_scores_what_is_complete(
+    forker: Forker, tmp_path: Path
+) -> None:
     Command(tmp_path / "log", forker, line=easy_and_hard(tmp_path)).finish()
     folders = [tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard")]
     assert len({session(folder)["pid"] for folder in folders}) == 1
-    for folder in folders:
-        assert json.loads((folder / "scores.json").read_text())["attempts"] == 6
+    scores = [folder / "scores.json" for folder in folders]
+    assert [json.loads(path.read_text())["attempts"] for path in scores] == [180, 1800]
+    assert scores[0].stat().st_mtime < session(folders[1])["updated"]  # while that is sampled
 
 
 def few(tmp_path: Path, name: str) -> list[str]:
