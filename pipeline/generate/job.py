@@ -2,8 +2,10 @@
 
 import contextlib
 import math
+import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import chain
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import lease
@@ -55,10 +57,7 @@ class Job:
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
         self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
-        self.lengths = (
-            Counter[str](),
-            Counter[str](),
-        )  # by question: finished attempts, their tokens
+        self.lengths = defaultdict[str, list[int]](list)  # of finished attempts, by question
         self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
         self.open = False  # whether it may still claim attempts
         self.error: UserError | None = None  # what ended it while other runs continue
@@ -80,7 +79,7 @@ class Job:
         self.watch.beats.append(self.heartbeat)
         cfg = self.run.cfg
         in_order = cfg.race or cfg.budget.given  # short attempts must not come first
-        length = None if in_order else self._length
+        length = None if in_order else lambda position: self.mean_length(self.keys[position][0])
         self.claims = Claims(self.heartbeat, self._pending, length=length)
         return self
 
@@ -175,9 +174,7 @@ class Job:
         self.allowance.ended(position, completion)
         if reason in FINISHED:
             self._finished.append(completion)
-            attempts, tokens = self.lengths
-            attempts[completion.request.question_id] += 1
-            tokens[completion.request.question_id] += completion.tokens or 0
+            self.lengths[completion.request.question_id].append(completion.tokens or 0)
             self.session.add(completion.finished - completion.started, **counts(completion))
             if self.writer is not None and len(self._finished) >= _MOST_IN_FRAME:
                 self._write(self.writer)
@@ -293,16 +290,13 @@ class Job:
                 " the same command tries again"
             )
 
-    def mean_length(self) -> float:
-        """Return the mean length of this worker's finished attempts; infinite before the first."""
-        attempts, tokens = map(Counter.total, self.lengths)
-        return tokens / attempts if attempts else math.inf
+    def mean_length(self, question_id: str = "") -> float:
+        """Return the mean length of finished attempts, at a question if there are any.
 
-    def _length(self, position: int) -> float:
-        """Return the mean length at an attempt's question, else over all questions."""
-        (question_id, _), (attempts, tokens) = self.keys[position], self.lengths
-        n = attempts[question_id]
-        return tokens[question_id] / n if n else self.mean_length()
+        Infinite before the first; of this worker's attempts.
+        """
+        lengths = self.lengths.get(question_id) or [*chain.from_iterable(self.lengths.values())]
+        return statistics.fmean(lengths) if lengths else math.inf
 
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
