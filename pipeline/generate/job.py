@@ -5,7 +5,6 @@ import math
 import statistics
 import time
 from collections import Counter, defaultdict
-from itertools import chain
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import lease
@@ -295,8 +294,10 @@ class Job:
 
         Infinite before the first; of this worker's attempts.
         """
-        lengths = self.lengths.get(question_id) or [*chain.from_iterable(self.lengths.values())]
-        return statistics.fmean(lengths) if lengths else math.inf
+        if lengths := self.lengths.get(question_id):
+            return statistics.fmean(lengths)
+        record = self.session.record
+        return record["completion_tokens"] / record["attempts"] if record["attempts"] else math.inf
 
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
