@@ -115,6 +115,7 @@ def _supervised(
             check=check_all,
             interrupted=partial(interrupted, runs),
             sampled=sampled or list,
+            boxes=any(run.cfg.boxed for run in runs),
         )
         logs = first.path / "logs" / shards.worker_id()
         supervise(task, work, [run.cfg for run in runs], logs)
