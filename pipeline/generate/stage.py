@@ -55,8 +55,8 @@ def generate(run: Run) -> bool:
 def together(runs: Sequence[Run], sampled: Callable[[list[Path]], object] | None = None) -> None:
     """Sample the pending attempts of runs of one model and engine with the same workers.
 
-    `sampled`: called twice a second, in this process, with the folders of runs that are complete
-    while others are sampled. Raises: see `generate`.
+    `sampled`: called twice a second with the folders of runs that are complete before others.
+    Raises: see `generate`.
     """
     pending = []
     for run in runs:

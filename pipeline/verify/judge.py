@@ -6,7 +6,6 @@ another one.
 
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -145,7 +144,7 @@ def judge(
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
-            with watch.awaiting(math.inf):  # restarts the time limit of the engine
+            with watch.awaiting(np.inf):  # restarts the time limit of the engine
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 

@@ -42,7 +42,7 @@ _SAME = ("pid", "replica", "attempts", "gpus", "gpu_s", "wall_s", "started", "up
 def workers(folder: Path) -> list[Worker]:
     """Return every worker that ever sampled in a run folder, ordered by name."""
     alive, records = sessions.alive(folder), sessions.sessions(folder)
-    alive |= sessions.alive(folder)  # of workers that started meanwhile
+    alive |= sessions.alive(folder)  # some started meanwhile
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 

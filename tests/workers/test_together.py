@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from forked import HELD, Attempts, Forker, assert_whole, stored
+from forked import HELD, Attempts, Command, Forker, assert_whole, stored
 from helpers import demo_questions, write_questions
 
 from bayes_at_n.pipeline.config import compose
