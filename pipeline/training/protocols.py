@@ -38,11 +38,13 @@ GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_inter
 
 
 def _over_questions(R: Any, confidence: float, **_: Any) -> Summary:
-    return (question_mean if R.dtype.kind == "f" else accuracy)(R[..., 0], confidence, None)
+    if R.dtype.kind != "f":
+        return accuracy(R[..., 0], confidence, None)
+    found = question_mean(R[..., 0], confidence)
+    return found._replace(high=np.minimum(found.high, 0.0))  # minus bits per byte
 
 
-ONCE = replace(AVERAGE, interval=_over_questions)
-"""The share of right answers that are not random, (n, M, 1), with an interval over questions."""
+ONCE = replace(AVERAGE, interval=_over_questions)  # of answers that are not random, (n, M, 1)
 BITS = replace(ONCE, label="-bits per byte")
 
 

@@ -95,8 +95,7 @@ def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
         for metric in track.metrics(cfg.metrics):
             scores = track.summary(metric, cfg.confidence)
             cells = {"step": track.steps, "name": track.names, **scores._asdict()}
-            cells |= changes(track, scores, cfg.confidence)
-            rows += records(cells, **track.labels(metric))
+            rows += records(cells | changes(track, scores, cfg.confidence), **track.labels(metric))
     return rows
 
 
@@ -155,8 +154,7 @@ def _judged(
     """Yield a row per protocol; `single`: replicates of single checkpoints on the same draws."""
     for metric in track.metrics(cfg.metrics):
         scores = track.summary(metric, cfg.confidence)
-        found = changes(track, scores, cfg.confidence)
-        change, real = found["change"], found["real"]
+        change, real = (changes(track, scores, cfg.confidence)[key] for key in ("change", "real"))
         taus, before = drawn.get(metric.name), single.get(metric.name)
         merged = taus is not None and before is not None and track.window > 1
         gain = np.subtract(taus, before) if merged else None  # type: ignore[arg-type]
