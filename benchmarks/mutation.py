@@ -24,11 +24,11 @@ import pytest
 from bayes_at_n.pipeline.base.program import ROOT
 
 MIRRORS = {
-    "verifiers/answers/grading.py": ["tests/test_grading.py"],
+    "verifiers/answers/grading.py": ["tests/verifiers/test_grading.py"],
     "pipeline/store/outcomes.py": ["tests/store/test_outcomes.py"],
     "scoring/ranking/ranks.py": ["tests/scoring/test_ranking.py"],
-    "pipeline/base/journal.py": ["tests/test_journal.py"],
-    "verifiers/judge/calibration.py": ["tests/test_calibration.py"],
+    "pipeline/base/journal.py": ["tests/base/test_journal.py"],
+    "verifiers/judge/calibration.py": ["tests/verifiers/test_calibration.py"],
 }
 LIBRARIES = (
     "numpy scipy.stats pyarrow.parquet hypothesis hydra pandas psutil xdist matplotlib.figure"

@@ -1,7 +1,6 @@
 """The verify stage against one forward pass an attempt with transformers.
 
     python -m benchmarks.verify                          the demo: 30 questions, N = 80
-    python -m benchmarks.verify_memory                   its memory
 
 The attempts are real ones: the model samples them once, and they are graded. In one process, in
 alternating order, on the same attempts with the same weights in the same precision:

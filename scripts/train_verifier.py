@@ -5,7 +5,7 @@ r"""Train the tiny verifier of the demo from a demo generator: one model, some m
 writes ``demo/verifier/``, a Hugging Face folder (Qwen3 architecture, bf16) that reads the prompt
 ``prompts/verifier/demo.txt`` and answers with one token: A, B or C. The cases are in
 ``verifier_task.py``, the figures in ``demo/README.md``; what it is worth on cases and outputs that
-it has not seen is in ``tests/test_demo_verifier.py``.
+it has not seen is in ``tests/scripts/test_demo_verifier.py``.
 
 A label at the answer slot alone does not teach so small a model to compare two strings, so while
 training, every token of the restated gold answer has a label too: does it match so far? The labels

@@ -1,13 +1,16 @@
 """What several test modules need: a tiny model, question files, and run folders made by hand."""
 
+import contextlib
 import copy
 import functools
 import json
 import math
 import multiprocessing
+import os
 import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -418,6 +421,43 @@ def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:
     ]
     parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     signals.make(Run(run.cfg))
+
+
+def attempt_row(trial: int, tokens: int = 20) -> dict[str, Any]:
+    """Every column of an attempt."""
+    return {
+        "question_id": f"q-{trial % 7}",
+        "trial": trial,
+        "seed": 1234 + trial,
+        "text": f"so \\boxed{{{trial}}}",
+        "finish_reason": "stop",
+        "prompt_tokens": 9,
+        "completion_tokens": tokens,
+        "token_ids": [trial] * tokens,
+        "logprobs": [-0.25] * tokens,
+        "started": 1.0,
+        "first_token": 2.0,
+        "finished": 3.0,
+        "continued_from": None,
+        "options": None,
+    }
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
+    """A file system of its own that is soon full; needs to be allowed to mount."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("cannot mount a small tmpfs here; the limit on file size stands in for it")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 class Setup:

@@ -9,7 +9,7 @@ from typing import Any
 
 SPARING = "BAYES_AT_N_TESTS_SPARE"  # environment variable: forked commands spare, too
 WHOLE: dict[str, Any] = {}  # what was replaced, by name
-COMPOSING = {"test_command_line", "test_config", "test_install", "test_spared"}  # test Hydra itself
+COMPOSING = {"test_command_line", "test_config", "test_install"}  # test Hydra itself
 
 
 def spare() -> None:

@@ -73,18 +73,13 @@ def metadata(path: Path) -> dict[bytes, bytes]:
         return {}
 
 
-def read(
-    path: Path, columns: pa.Schema, start: int = 0
-) -> tuple[list[pa.RecordBatch], list[str], int]:
-    """Read a journal from byte `start`: batches, a line per damaged stretch, and the end read.
+def read(path: Path, columns: pa.Schema) -> tuple[list[pa.RecordBatch], list[str]]:
+    """Read a journal: batches, and a line per damaged stretch.
 
-    Safe while another process appends: an unfinished last frame is left out, with a line, and can
-    be read later from the returned end.
+    Safe while another process appends: an unfinished last frame is left out, with a line.
     """
-    batches, damage, sound = list[pa.RecordBatch](), list[str](), start
-    with path.open("rb") as file:
-        file.seek(start)
-        data = file.read()
+    batches, damage = list[pa.RecordBatch](), list[str]()
+    data = path.read_bytes()
     for begin, end, payload in _frames(data):
         try:
             message = pa.ipc.read_message(pa.py_buffer(payload))
@@ -92,11 +87,10 @@ def read(
                 batch = pa.ipc.read_record_batch(message, columns)
                 batch.validate(full=True)
                 batches.append(batch)
-            sound = start + end
         except _UNREADABLE:
             fault = "unfinished last frame" if end == len(data) else "damaged frame"
-            damage.append(f"{path.name}: {fault}, bytes {start + begin} to {start + end}")
-    return batches, damage, sound
+            damage.append(f"{path.name}: {fault}, bytes {begin} to {end}")
+    return batches, damage
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, bytes | memoryview]]:

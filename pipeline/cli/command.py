@@ -155,11 +155,11 @@ def _call_one(command: Command, settings: list[str]) -> int | None:
     if kind is not RunConfig:
         return verb.function(compose.load_as(kind, settings), **flags)  # type: ignore[no-any-return]
     if flags.pop("dry_run", False):
-        from bayes_at_n.pipeline.prepare import estimate
+        from bayes_at_n.pipeline.verify import stage
 
         run = Run(configured(settings, f"{command.verb} prepare"))
         on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
-        estimate.dry_run(run, on_cluster)
+        stage.dry_run(run, command.verb, on_cluster)
     else:
         from bayes_at_n.pipeline.records.following import tracked
 

@@ -291,7 +291,7 @@ def of_runs(
                         golds[name] = run
                         continue
                     raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
-                raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade`")
+                raise shown.without_outcomes(run, of_run)
         except (UserError, OSError) as error:
             leave_out(name, error)
         else:
@@ -312,7 +312,7 @@ def of_runs(
             leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
             continue
         if of_run.weights != graded[first := next(iter(graded))].weights:
-            leave_out(name, f"its judgement.points or their weights differ from those of {first}")
+            leave_out(name, f"its judge's votes, points or weights differ from those of {first}")
             continue
         ids = [of_run.question_ids[row] for row in rows]
         members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run)))

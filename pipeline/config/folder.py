@@ -83,12 +83,20 @@ def _plain(text: str) -> dict[str, Any]:
 
 
 def _change(values: dict[str, Any], settings: Sequence[str]) -> list[str]:
-    """Change values by KEY=VALUE settings in Hydra's grammar; return their full keys."""
+    """Change values by KEY=VALUE settings in Hydra's grammar; return their full keys.
+
+    Of all groups only the verifier may be replaced as a whole: it is no part of what a run is.
+    """
     from omegaconf import OmegaConf  # it takes time, as Hydra does, and may not be needed
 
     typed = []
-    for override in map(compose.parse, compose.split(settings, RunConfig)[0]):
+    overrides = [*map(compose.parse, compose.split(settings, RunConfig)[0])]
+    for override in sorted(overrides, key=lambda one: one.key_or_group != "verifier"):
         full, node = override.key_or_group, values
+        if full == "verifier" and not (override.is_sweep_override() or override.is_delete()):
+            values[full] = asdict(compose.load([str(override.input_line)]).verifier)
+            typed.append(full)
+            continue
         fixed = full in {*compose.GROUPS, "tag", "run_dir"} or override.is_delete()
         if fixed or override.is_sweep_override():
             raise UserError(

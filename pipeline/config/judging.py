@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from bayes_at_n.pipeline.config.checks import Named, Positive, must
+from bayes_at_n.pipeline.config.checks import Named, Positive, must, one_of
 from bayes_at_n.pipeline.config.sampling import SamplingConfig
 from bayes_at_n.verifiers.judge import judgement
 
+MOST_SCORES = 127  # different scores of an attempt
 _GROUP = "a regular expression with one group, the label"
 Pattern = Annotated[str, must(_GROUP, lambda text: _groups(text) == 1)]
 
@@ -46,6 +47,8 @@ class JudgementConfig:
     points: Annotated[int, Field(ge=1, le=100)] | None = None
     # score of 0, 1, ... points; default: their share of the most
     weights: list[float] = field(default_factory=list)
+    # what several votes make of an attempt: the mean of their scores, or the most frequent vote
+    votes: Annotated[str, one_of("mean", "majority")] = "mean"
 
     def problems(self) -> Iterator[str]:
         known = [*judgement.OUTCOMES] if self.points is None else [*range(self.points + 1)]
@@ -68,6 +71,21 @@ class JudgementConfig:
         if self.points is None:
             return None
         return self.weights or [n / self.points for n in range(self.points + 1)]
+
+    def means(self, votes: int) -> list[float] | None:
+        """Return all scores that an attempt may get by so many votes; None: correct or not.
+
+        >>> JudgementConfig().means(4), JudgementConfig(points=2).means(1)
+        ([0.0, 0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 1.0])
+        """
+        if votes == 1 or self.votes == "majority":
+            return self.scores
+        each, sums = self.scores or [0.0, 1.0], {0.0: 0.0}
+        for _ in range(votes):
+            sums = {round(a + b, 9): a + b for a in sums.values() for b in each}
+            if len(sums) > MOST_SCORES:
+                break
+        return [sums[near] / votes for near in sorted(sums)]
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config.checks import (
     must,
     one_of,
 )
-from bayes_at_n.pipeline.config.judging import JudgementConfig, JudgeSampling
+from bayes_at_n.pipeline.config.judging import MOST_SCORES, JudgementConfig, JudgeSampling
 from bayes_at_n.pipeline.config.resources import (
     BudgetConfig,
     ClusterConfig,
@@ -347,6 +347,18 @@ class VerifierConfig:
             yield f"official.sha256={self.official.sha256}: prompt=official needs one, of 64 digits"
         if self.kind != "generate" and (self.panel or self.judgement.points):
             yield "panel and judgement.points: need kind=generate"
+        if len(self.scores or ()) > MOST_SCORES:
+            yield f"judgement.votes=mean: has more than {MOST_SCORES} means; use majority"
+
+    @property
+    def ballots(self) -> int:
+        """Return the number of votes on an attempt, of all judges."""
+        return self.sampling.trials * (1 + len(self.panel))
+
+    @property
+    def scores(self) -> list[float] | None:
+        """Return all scores of an attempt, see `JudgementConfig.means`."""
+        return self.judgement.means(self.ballots) if self.kind == "generate" else None
 
     def form(self) -> dict[str, Any]:
         """Return the settings of its prompt that differ from those of the first run format."""
@@ -444,9 +456,13 @@ class RunConfig:
 
     @property
     def point_weights(self) -> list[float] | None:
-        """Return the score of 0, 1, ... points where a judge gives outcomes points, else None."""
-        writes = self.dataset.judge and self.verifier.kind == "generate"
-        return self.verifier.judgement.scores if writes else None
+        """Return all scores of an attempt that a judge decides; None: it is correct or not."""
+        return self.verifier.scores if self.dataset.judge else None
+
+    @property
+    def boxed(self) -> bool:
+        """Return whether answers are expected in boxes."""
+        return self.dataset.answer not in ("code", "regex") and not self.sampling.likelihood
 
     @property
     def stops(self) -> list[str]:

@@ -52,7 +52,9 @@ def check(
     UserError: naming file, keys, values and remedy.
     """
     word, cfg.trust = cfg.trust, "true"
-    values = {key: value for key, value in _untrusted(cfg, trusted).items() if key not in typed}
+    groups = ("verifier.",) * ("verifier" in typed)  # replaced as a whole
+    values = _untrusted(cfg, trusted)
+    values = {k: v for k, v in values.items() if k not in typed and not k.startswith(groups)}
     left = []
     for key in values:  # the word reveals no secret: as a key that is none, or to an unknown host
         own = cfg.verifier.engine.key_env if key.startswith("verifier.") else None

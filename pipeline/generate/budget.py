@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.engines import Completion
+from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
@@ -78,10 +79,10 @@ class Allowance:
         return f"the budget is spent: {self._summary()}; a larger budget continues"
 
     def _summary(self) -> str:
-        total, pending = len(self.run.keys), len(runfolder.pending(self.run))
-        words = spent.in_words(spent.account(self.run.cfg, self._spent()))
-        kept = f"kept {total - pending} attempts of {total}, {pending} are pending"
-        return f"{kept}, spent {words.removeprefix('budget: ')}"
+        kept = len(self.run.keys) - len(runfolder.pending(self.run))
+        left = len(race.pending(self.run))
+        words = spent.in_words(spent.account(self.run.cfg, self._spent())).removeprefix("budget: ")
+        return f"kept {kept} attempts of {kept + left}, {left} are pending, spent {words}"
 
     def _refresh(self) -> None:
         """Save this worker's session and read the others', at most once a second."""

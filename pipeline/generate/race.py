@@ -1,8 +1,7 @@
 """How many trials of each question a race allows a run, as `settle` raises it while it samples.
 
-The file of a race holds for each run how many trials it needs, and how many an otherwise idle
-worker may begin. 0: the model has left the race. Of a sample of a bank it also lists the questions,
-and of judgements how many trials each text needs.
+The file of a race holds for each run how many trials it needs, and how many an idle worker may
+begin; 0: the model has left. Of a bank it also lists the questions, of judgements their trials.
 """
 
 from pathlib import Path

@@ -110,6 +110,7 @@ def _supervised(runs: Sequence[Run], work: Work) -> None:
             is_over=is_over,
             check=check_all,
             interrupted=partial(interrupted, runs),
+            boxes=any(run.cfg.boxed for run in runs),
         )
         logs = first.path / "logs" / shards.worker_id()
         supervise(task, work, [run.cfg for run in runs], logs)

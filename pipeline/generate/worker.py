@@ -236,8 +236,7 @@ class _Worker:
         counts = Counter[str]()
         for job in self.jobs:
             counts.update({name: job.session.record[name] for name in COUNTS})
-        settings = [job.run.cfg for job in self.jobs]
-        boxes = any(s.dataset.answer != "code" and not s.sampling.likelihood for s in settings)
+        boxes = any(job.run.cfg.boxed for job in self.jobs)
         return in_words(counts, time.monotonic() - self.began, boxes) or "no attempt finished yet"
 
     def _excused(self, error: Exception) -> bool:

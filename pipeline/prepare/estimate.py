@@ -120,8 +120,10 @@ def cluster_hardware(cluster: ClusterConfig) -> Hardware:
     return gpu_hardware(text, cluster.gpus * cluster.workers, where)
 
 
-def local_hardware(cfg: RunConfig) -> Hardware:
-    """Return the hardware of a run's engine on this machine."""
+def hardware_of(cfg: RunConfig, on_cluster: bool) -> Hardware:
+    """Return the hardware of a run's engine, on its cluster or on this machine."""
+    if on_cluster:
+        return cluster_hardware(cfg.cluster)
     if gpus := devices.visible_gpus() if devices.on_gpus(cfg) else []:
         names = environment.hardware()["gpus"] or [""]  # empty for MIG instances
         return gpu_hardware(names[0], len(gpus), "here", devices.memory(gpus))
@@ -242,7 +244,7 @@ def _prompt_lengths(rows: Rows) -> list[int]:
     return [len(row["prompt_token_ids"] or row["prompt"].encode()[::4]) for row in rows]
 
 
-def dry_run(run: Run, on_cluster: bool = False) -> None:
+def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     """Print the first prompt, what is pending and its estimated cost, without writing anything.
 
     `on_cluster`: for all tasks of a run there, not this machine. Raises UserError: whatever
@@ -265,7 +267,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
         results.print(f"questions: {len(rows)}, prompts of up to {longest} tokens")
     for line in card.lines(run.cfg):
         results.print(line)
-    hardware = cluster_hardware(run.cfg.cluster) if on_cluster else local_hardware(run.cfg)
+    hardware = hardware_of(run.cfg, on_cluster)
     expected = estimate(run, rows, hardware)
     results.print(f"pending: {expected.pending} of {expected.planned} attempts, into {run.path}")
     parts: dict[str, Any] = expected._asdict() | {"cost": expected.cost._asdict()}
@@ -277,11 +279,12 @@ def dry_run(run: Run, on_cluster: bool = False) -> None:
         words = raised_cap.described(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens in addition to the estimate")
     if expected.pending or cut:
-        for line in _lines(run, expected, hardware):
+        for line in lines(run, expected, hardware):
             results.print(line)
+    return expected
 
 
-def _lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
+def lines(run: Run, expected: Estimate, hardware: Hardware) -> Iterator[str]:
     """Yield lines on tokens, disk, time, budget and price."""
     cost, cfg, prompts = expected.cost, run.cfg, si(expected.prompts)
     most = f"; at most {si(cost.most)}" * (cost.most > cost.tokens)

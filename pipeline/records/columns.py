@@ -1,8 +1,8 @@
 """The fields of foreign records: one table of their names, and all checks of their values.
 
-Readers of a format yield records as mappings from names to foreign values, or Arrow arrays by name;
-`batches` converts both to typed columns. An unusable value loses its row if it identifies the
-attempt or its outcome, else only itself; either way it is counted and named.
+Readers of a format yield records as mappings from names to foreign values, of which `attempt_of`
+returns checked ones by our names. An unusable value loses its row if it identifies the attempt or
+its outcome, else only itself; either way it is counted and named.
 """
 
 import ast
@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.records import MOST_CATEGORIES, ImportConfig
-from bayes_at_n.pipeline.records.source import printable
+from bayes_at_n.pipeline.records.source import Source
 
 MOST_TEXT = 16 << 20  # characters of one completion
 MOST_PROMPT = 1 << 20
@@ -93,10 +92,10 @@ def text(value: Any, most: int = MOST_ANSWER) -> str | None:
         return None
     try:
         line = str(value)
-    except ValueError:  # an integer of thousands of digits
+        line.encode()
+    except ValueError:  # a surrogate, or an integer of thousands of digits
         return None
-    storable = not any("\ud800" <= char <= "\udfff" for char in line)
-    return line if len(line) <= most and storable else None
+    return line if len(line) <= most else None
 
 
 def _gold(value: Any) -> str | None:
@@ -150,11 +149,16 @@ class Column(NamedTuple):
 
 
 # A value that cannot be read damages its record where it is one of these.
-NEEDED = ("task", "question", "number", "trial", "outcome", "category")
-PARTIAL = ("reward", "score")  # outcomes that may be between 0 and 1: not graded
+_NEEDED = ("task", "question", "number", "trial", "outcome", "category")
+_PARTIAL = ("reward", "score")  # outcomes that may be between 0 and 1: not graded
 _NAME, _PROMPT = partial(text, most=MOST_NAME), partial(text, most=MOST_PROMPT)
-# The first pass, which says which record is which attempt, asks for these.
-_FIRST = {
+_NUMBERS = {
+    "prompt_mean_logprob": "prompt_avg_logprob",
+    "completion_mean_logprob": "completion_avg_logprob",
+    **{name: f"cv3b_ctx_{name.upper()} verdict_{name}" for name in "abc"},
+    **{f"direct_{name}": f"cv3b_abc_{name.upper()}" for name in "abc"},
+}
+COLUMNS = {
     "task": Column("dataset task"),
     "model": Column("model model_name run"),
     "model_key": Column("model_key model_config"),
@@ -174,14 +178,6 @@ _FIRST = {
     "cluster": Column("cluster", _NAME),
     "problem": Column("problem", _PROMPT),
     "prompt": Column("prompt user_message", _PROMPT),
-}  # fmt: skip
-_NUMBERS = {
-    "prompt_avg": "prompt_avg_logprob",
-    "completion_avg": "completion_avg_logprob",
-    **{name: f"cv3b_ctx_{name.upper()} verdict_{name}" for name in "abc"},
-    **{f"direct_{name}": f"cv3b_abc_{name.upper()}" for name in "abc"},
-}
-COLUMNS = _FIRST | {
     "text": Column("text completion response generation generated_text model_response code",
                    partial(text, most=MOST_TEXT)),
     "finish_reason": Column("finish_reason", _NAME),
@@ -193,55 +189,67 @@ COLUMNS = _FIRST | {
     "logprobs": Column("completion_logprob_list", partial(_list, pa.float32())),
     **{key: Column(names, _number) for key, names in _NUMBERS.items()},
 }  # fmt: skip
-_STORED: dict[Any, Any] = {whole: pa.int64(), _number: pa.float64(), truth: pa.bool_()}
-TYPES = {  # Arrow types of the columns
-    key: _STORED.get(getattr(column.read, "func", column.read), pa.string())
-    for key, column in COLUMNS.items()
-} | {"category": pa.int64(), "token_ids": pa.list_(pa.int32()), "logprobs": pa.list_(pa.float32())}
 _NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
-NAMES = [name for names in _NAMES.values() for name in names]
-FIRST_NAMES = [name for column in _FIRST for name in _NAMES[column]]
-KNOWN = frozenset(NAMES)
+KNOWN = frozenset(name for names in _NAMES.values() for name in names)
 _NAMING = {*_NAMES["question"], *_NAMES["number"], *_NAMES["id"]} - {"question"}
 _OURS = {"has_box", "verdict_a"}  # columns of our exports, whose category is a label
 SAID = {*_NAMES["text"], *_NAMES["prompt"]}  # which may be chats
 OUTCOMES = {*_NAMES["outcome"]}
 _ORDERED = {*_NAMES["trial"], *_NAMES["seed"]}  # not of several samples in a list
-SAMPLED = (*_NAMES["text"], *_NAMES["outcome"])  # of which the first says how many a record lists
-LISTED = {*SAMPLED, *_NAMES["answer"], *_NAMES["finish_reason"], *_NAMES["completion_tokens"]}
+_SAMPLED = (*_NAMES["text"], *_NAMES["outcome"])  # of which the first says how many a record lists
+LISTED = {
+    *(*_SAMPLED, *_NAMES["answer"], *_NAMES["trial"]),
+    *(*_NAMES["finish_reason"], *_NAMES["completion_tokens"]),
+}
+TOKENS = {*_NAMES["token_ids"], *_NAMES["logprobs"]}
+NEEDED = ", ".join((*_NAMES["outcome"][:3], *_NAMES["text"][:3]))  # for messages
 
 
-def check_names(path: str, names: list[str], gold: str | None = None) -> None:
-    """Check that columns name a question (or problem) and an outcome (or text), each once.
+def attempt_of(record: Mapping[str, Any], source: Source, place: str) -> dict[str, Any]:
+    """Return the values of a record by the keys of COLUMNS; those without a value are absent.
 
-    `gold`: the user's column of gold answers. Raises UserError: a column is missing, or a known one
-    occurs twice.
+    Raises ValueError: it names no question, or a value cannot be read that identifies the attempt
+    or is its outcome.
     """
-    for name in names:
-        if name in KNOWN and names.count(name) > 1:
-            raise UserError(f"{path}: there are two columns {name}; drop one")
-    listed = ", ".join(map(printable, names[:30])) or "none"
-    if gold is not None and gold not in names:
-        raise UserError(f"gold={gold}: {path} has no such column; it has {listed}")
-    outcomes = _NAMES["outcome"] + _NAMES["category"] + _NAMES["text"]
-    questions = _NAMES["question"] + _NAMES["number"] + _NAMES["id"] + _NAMES["problem"]
-    for what, needed in (("a question or problem", questions), ("an outcome or text", outcomes)):
-        if not set(names) & set(needed):
-            some = f"{', '.join(needed[:6])}, ..."
-            raise UserError(f"{path}: no column for {what} ({some}); it has {listed}. Rename yours")
+    cfg, skipped, attempt = source.cfg.source, source.skipped, dict[str, Any]()
+    record = _with_problem(record)
+    names = KNOWN.union(filter(None, (cfg.gold, cfg.cluster))).intersection(record)
+    labelled = bool(cfg.category_names or cfg.category_weights)
+    named = _present(names, cfg.gold, cfg.cluster, labelled)
+    skipped.used.update(named.values())
+    for key, name in named.items():
+        value, why = _value_of(key, record[name], cfg)
+        if why and key in _NEEDED and name not in _PARTIAL:
+            skipped.misread[name] += key == "outcome"
+            raise ValueError(f"{key}: {why}")
+        if why:
+            skipped.add(f"values of {name} left out", f"{place} ({why})")
+        if value is not None:
+            attempt[key] = value
+    number, id = (attempt.pop(key, None) for key in ("number", "id"))
+    other = id if number is None and "problem" not in attempt else number
+    if attempt.setdefault("question", other) is None and "problem" not in attempt:
+        raise ValueError("no question")
+    attempt.setdefault("reason", named.get("outcome"))
+    if named.get("answer") == "answer" and "gold" not in named:
+        attempt["unclear"] = True  # whether `answer` is the gold or the extracted answer
+    return attempt
 
 
 @lru_cache
-def present(
-    names: frozenset[str], gold: str | None = None, labelled: bool = False
+def _present(
+    names: frozenset[str],
+    gold: str | None = None,
+    cluster: str | None = None,
+    labelled: bool = False,
 ) -> dict[str, str]:
     """Map the columns that records with these names have to the name that counts.
 
     `answer` is the gold answer if another column has the extracted one. `category` is a label
-    beside neither outcome nor text, else the question's topic. `gold`: the user's column of gold
-    answers; `labelled`: whether the user describes the categories.
+    beside neither outcome nor text, else the question's topic. `gold`, `cluster`: the user's
+    columns; `labelled`: whether the user describes the categories.
 
-    >>> present(frozenset(["answer", "text"])), present(frozenset(["answer", "pred"]))
+    >>> _present(frozenset(["answer", "text"])), _present(frozenset(["answer", "pred"]))
     ({'answer': 'answer', 'text': 'text'}, {'answer': 'pred', 'gold': 'answer'})
     """
     first = {
@@ -254,12 +262,14 @@ def present(
         first["gold"] = gold
     elif "answer" in names - {first["answer"], first["text"]} and not first["gold"]:
         first["gold"] = "answer"
+    if cluster in names:
+        first["cluster"] = cluster
     if not (labelled or names >= _OURS) and (first["outcome"] or first["text"]):
         first |= {"category": None, "topic": first["topic"] or first["category"]}
     return {key: name for key, name in first.items() if name is not None}
 
 
-def with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a record in which a `question` that is not its name has become the problem."""
     question = record.get("question")
     if not isinstance(question, str) or "problem" in record:
@@ -273,38 +283,37 @@ def with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def said(value: Any, end: str = "</think>") -> Any:
     """Return the text of a chat or a message, reasoning before `end`; other values as they are.
 
-    Of several turns that of each, separated by blank lines.
+    Of several turns that of each, separated by blank lines. Raises ValueError: a message has other
+    content than text.
 
     >>> said([{"role": "user", "content": "1 + 1?"}]), said(["a", "b"]), said("a")
     ('1 + 1?', ['a', 'b'], 'a')
     >>> said([{"type": "reasoning", "summary": [{"text": "so 2"}]}, {"content": "2"}])
     'so 2</think>2'
+    >>> said({"content": [{"text": "a"}, {"image": 1}, {"text": "b"}]}), said({"reasoning": "cut"})
+    ('ab', 'cut')
     """
-    if isinstance(value, Mapping):
-        thought = value.get("reasoning_content") or value.get("reasoning")
-        answer = value.get("content") or value.get("prompt")  # of OpenCompass
-        if value.get("type") == "reasoning":  # of the Responses API
-            thought, answer = [*(answer or ()), *(value.get("summary") or ())], None
-        thought, answer = _joined(thought), _joined(answer)
-        return f"{thought}{end}{answer}" if thought else answer
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        return "\n\n".join(filter(None, (said(one, end) for one in value))).replace(
-            f"{end}\n\n", end
-        )
-    return value
+    turns, texts = value if isinstance(value, list) else [value], list[str]()
+    if not turns or not all(isinstance(turn, Mapping) for turn in turns):
+        return value
+    for turn in turns:
+        thought = turn.get("reasoning_content") or turn.get("reasoning")
+        answer = turn.get("content") or turn.get("prompt")  # of OpenCompass
+        if turn.get("type") == "reasoning":  # of the Responses API
+            thought, answer = [*(answer or ()), *(turn.get("summary") or ())], None
+        elif isinstance(answer, list) and not thought:  # of inspect_ai
+            parts = [part for part in answer if isinstance(part, Mapping)]
+            names = ("summary" if part.get("redacted") else "reasoning" for part in parts)
+            thought = [part.get(name) for part, name in zip(parts, names, strict=True)]
+        thought, answer = _text_of(thought), _text_of(answer)
+        ended = thought and (answer or turn is not turns[-1])
+        texts.append(f"{thought}{end if ended else ''}{answer}")
+    return "\n\n".join(filter(None, texts)).replace(f"{end}\n\n", end)
 
 
-def content_of(message: Any) -> Any:
-    """Return the text of a message without reasoning; a plain prompt and other values as they are.
-
-    >>> content_of({"content": [{"text": "a"}, {"image": 1}, {"text": "b"}]}), content_of("a")
-    ('ab', 'a')
-    """
-    content = message.get("content") if isinstance(message, Mapping) else message
-    return _joined(content) if isinstance(content, list) else content
-
-
-def _joined(content: Any) -> str:
+def _text_of(content: Any) -> str:
+    if not isinstance(content, str | list | None):
+        raise ValueError("a message without a text")
     parts = content if isinstance(content, list) else [content]
     texts = (part.get("text") if isinstance(part, Mapping) else part for part in parts)
     return "".join(text for text in texts if isinstance(text, str))
@@ -323,7 +332,7 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not any(type(value) in (list, dict) for value in record.values()):
         return [record]
     record = {**record, **{name: said(record[name]) for name in SAID & record.keys()}}
-    first = next((name for name in SAMPLED if name in record), "")
+    first = next((name for name in _SAMPLED if name in record), "")
     if not isinstance(record.get(first), list):
         return [record]
     lists = {n: said(v) for n, v in record.items() if n in LISTED and isinstance(v, list)}
@@ -338,7 +347,7 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [shared | {n: said(v) for n, v in zip(lists, row, strict=True)} for row in rows]
 
 
-def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
+def _value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     """Convert a foreign value for the column `key`; return None and the reason if it is unusable.
 
     None, "" and NaN are missing values, without a reason. `cfg` names and counts the categories.
@@ -362,4 +371,4 @@ def value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     if read is None:
         long = f", {len(value):,} characters" if isinstance(value, str) and value[100:] else ""
         return None, f"not {reprlib.repr(value)}{long}"
-    return (str(read) if key in ("question", "number", "id") else read), ""
+    return read, ""

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records import columns
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.source import BLANK, Records, Source, json_lines, lines
 from bayes_at_n.pipeline.store import parquet
@@ -25,43 +24,36 @@ _CALLED |= {f"{part}_tokens": f"num_{part}_tokens" for part in ("prompt", "compl
 _CALLED |= {"token_ids": "completion_token_list", "logprobs": "completion_logprob_list"}
 
 
-def looks_like_json(path: Path, head: bytes) -> bool:
+def is_json(path: Path, head: bytes) -> bool:
     """Return whether a file is JSON Lines or a JSON list, by its name or its beginning."""
     first = head.lstrip(BLANK).splitlines()[0].rstrip()
     return path.suffix == ".jsonl" or first[:1] == b"[" or (first[:1] + first[-1:]) == b"{}"
 
 
-def read_json(source: Source) -> Records:
-    """Yield the objects of JSON Lines files.
+def is_csv(_: Path, head: bytes) -> bool:
+    """Return whether a file may be CSV, by its beginning."""
+    return b"\0" not in head.splitlines()[0] and head.lstrip(BLANK)[:1] not in b"{["
 
-    Raises UserError: no object of a file has a question, or none an outcome or text.
-    """
-    gold = source.cfg.source.gold
+
+def read_json(source: Source) -> Records:
+    """Yield the objects of files of JSON Lines, or of a JSON list."""
     for path in source.files:
-        names: dict[str, None] = {}
-        for place, record in json_lines(path, source.skipped):
-            known = columns.KNOWN.union([gold or ""]).intersection(record)
-            names |= dict.fromkeys(known if names else [*record][:30])
-            yield place, record
-        if names:
-            columns.check_names(str(path), list(names), gold)
+        yield from json_lines(path, source.skipped)
 
 
 def read_csv(source: Source) -> Records:
-    """Yield the rows of CSV files with a header.
-
-    Raises UserError: no column has questions, or outcomes or texts.
-    """
+    """Yield the rows of CSV files with a header. Raises UserError: a header cannot be read."""
     for path in source.files:
         try:
             names, rows = untrusted.csv_table(lines(path, source.skipped))
         except ValueError as error:
             raise UserError(f"{path}: not valid CSV ({error})") from error
-        columns.check_names(str(path), names, source.cfg.source.gold)
+        source.skipped.columns.update(names)
         for place, record, damage in rows:
-            if damage:
+            if record is None:
                 source.skipped.damaged(place, damage)
-            yield place, record and {name: _unescaped(cell) for name, cell in record.items()}
+            else:
+                yield place, {name: _unescaped(cell) for name, cell in record.items()}
 
 
 def _unescaped(cell: str) -> str:

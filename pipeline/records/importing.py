@@ -1,25 +1,21 @@
-"""The verb `import`: find a source, plan its runs, write their rows, rename them into place."""
+"""The verb `import`: read a source once, then write its runs and rename them into place."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, note, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.records import columns, copies, questions, runs
-from bayes_at_n.pipeline.records.batches import Batch, answer_is_gold, of_records
-from bayes_at_n.pipeline.records.formats import FORMATS, locate
-from bayes_at_n.pipeline.records.plan import Plan
-from bayes_at_n.pipeline.records.source import Skipped, Source, printable
+from bayes_at_n.pipeline.records import columns, copies, folders, questions
+from bayes_at_n.pipeline.records.formats import locate
+from bayes_at_n.pipeline.records.runs import Runs
+from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Source, printable
 from bayes_at_n.pipeline.store import runfolder
 
 _DONE = "_imports"  # in the folder of runs: a file for each completed import
-_WRITERS = 4  # threads; they also wait for the disk
 
 
 def import_records(cfg: RecordsConfig) -> None:
@@ -40,7 +36,7 @@ def import_records(cfg: RecordsConfig) -> None:
         note(f"import: nothing pending, {plural(len(done), 'run')} of this source complete")
         print_json({"runs": list(map(str, done))})
         return
-    with runs.draft(root) as draft:
+    with folders.draft(root) as draft:
         targets = copies.copy(source, root, draft) if ours else _import(source, root, draft)
     names = [str(folder.relative_to(root)) for folder in targets]
     record.parent.mkdir(exist_ok=True)
@@ -52,108 +48,94 @@ def import_records(cfg: RecordsConfig) -> None:
 
 def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     """Create the run folders of a source; return their paths."""
-    source = _with_gold(source)
-    plan = _make_plan(source)
-    questions.match(source.cfg.source.questions, plan)
+    for key, given in (("dataset", source.cfg.dataset), ("model", source.cfg.model)):
+        if len(given) > 1 and not source.form.chooses:
+            what = f"{key}={printable(','.join(given))}: {source.kind} takes one name"
+            raise UserError(f"{what}, for records without one")
+    runs, skipped = Runs(source, draft), source.skipped
+    size = sum(path.stat().st_size for path in source.files) >> 10
+    with Meter("import, KiB", size) as meter:
+        for place, attempt in _attempts(source):
+            try:
+                runs.add(attempt, place)
+            except LeftOut as error:
+                skipped.add(str(error), place)
+            meter.reach(min(skipped.read >> 10, size))
+        meter.reach(size)
+    runs.close()
+    _check(source, runs)
+    questions.match(source.cfg.source.questions, runs)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
-    targets = [root / f"{run.folder}{tag}" for run in plan.runs]
+    targets = [root / f"{run.folder}{tag}" for run in runs.runs]
     for path in targets:
         if path.exists() and _made_by(path) != source.fingerprint:
             raise UserError(
                 f"{path}: exists and is not from this import; set another name with tag=NAME or"
                 " another folder with runs=FOLDER, or remove it"
             )
-    missing = [i for i, path in enumerate(targets) if not path.exists()]
-    _write_tables(replace(source, first=False), plan, draft)
-    left_out = source.skipped.lines()
+    missing = [pair for pair in zip(runs.runs, targets, strict=True) if not pair[1].exists()]
+    for run, _ in missing:
+        folders.write(runs, run)
+    left_out = skipped.lines()
     for line in left_out:
         warn(f"import: {line}")
-    if not any(any(draft.glob(f"*/*/{name}")) for name in ("attempts", "grades")):
-        listed = ", ".join(map(printable, sorted(source.skipped.columns)[:30]))
-        raise UserError(f"{source.path}: no column has readable outcomes or texts: {listed}")
-    for i in missing:
-        runs.complete(source, plan, i, draft / plan.runs[i].folder, targets[i], left_out)
-    for i in missing:
-        targets[i].parent.mkdir(parents=True, exist_ok=True)
-        (draft / plan.runs[i].folder).rename(targets[i])
-        atomic.sync_folder(targets[i].parent)
-    _summarise(plan, targets)
+    if missing and not any(any(draft.glob(f"*/*/{name}")) for name in ("attempts", "grades")):
+        _refuse(source, f"no record has an outcome or text ({columns.NEEDED}, ...)")
+    for run, target in missing:
+        folders.complete(runs, run, target, left_out)
+    _summarise(runs, targets)
     return targets
 
 
-def _with_gold(source: Source) -> Source:
-    """Return the source with gold=answer if its first records show that `answer` is the gold one.
+def _attempts(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the attempts of a source as checked values, with their locations."""
+    for place, record in source.form.read(source):
+        listed = list[Any]()
+        try:
+            listed = columns.samples(record)
+        except ValueError as error:
+            source.skipped.damaged(place, str(error))
+        if listed and columns.OUTCOMES & (record.keys() - listed[0].keys()):
+            source.skipped.add(ONE_VALUE, place)
+        for one in listed:
+            try:
+                attempt = columns.attempt_of(one, source, place)
+            except ValueError as error:
+                source.skipped.damaged(place, str(error))
+            else:
+                yield place, attempt
 
-    Nothing is changed where the user or another column names gold or extracted answers.
-    """
-    cfg, first = source.cfg, Skipped(source.files)
-    if cfg.source.gold or not FORMATS[source.kind].chooses:
-        return source
-    batch = next(_batches(replace(source, first=False, skipped=first)), None)
-    named = columns.present(frozenset(first.columns))
-    if batch is None or named.get("answer") != "answer" or not answer_is_gold(batch):
-        return source
-    note("import: answer is the gold answer: it is one for each question, and boxes differ")
-    return replace(source, cfg=replace(cfg, source=replace(cfg.source, gold="answer")))
 
-
-def _make_plan(source: Source) -> Plan:
-    """Run the first pass, which assigns records to attempts and notes what is wrong with others."""
-    kind, cfg, skipped = FORMATS[source.kind], source.cfg, source.skipped
-    plan = Plan(cfg.dataset, cfg.model) if kind.chooses else Plan([], [])
-    damaged = Skipped(source.files)  # counted by the second pass
-    size = sum(path.stat().st_size for path in source.files) >> 10
-    with Meter("import: first pass, KiB", size) as meter:
-        for batch in _batches(replace(source, skipped=damaged)):
-            plan.add(batch, skipped)
-            meter.reach(min(damaged.read >> 10, size))
-        meter.reach(size)
-    plan.check_chosen(source.path)
-    plan.assign_trials(skipped, kind.positions)
-    others = sorted(damaged.columns - damaged.used - columns.KNOWN)
+def _check(source: Source, runs: Runs) -> None:
+    """Name the columns that are not imported. Raises UserError: what was read cannot be a run."""
+    cfg, skipped = source.cfg.source, source.skipped
+    others = sorted(skipped.columns - skipped.used - columns.KNOWN)
     if others:
         more = f" and {len(others) - 60} more" * (len(others) > 60)
         listed = ", ".join(map(printable, others[:60]))
         note(f"import: columns not imported: {listed}{more}")
-    for name, number in damaged.misread.items():
-        if number > len(plan.run) - number:
-            first = damaged.lines()[0]
-            raise UserError(f"{source.path}: column {name} has no outcomes; rename it: {first}")
-    if not (plan.run >= 0).any():
-        why = ": ".join(("", *damaged.lines(), *skipped.lines()))
-        raise UserError(f"{source.path}: has no usable record{why}")
-    golds = any(question.gold for known in plan.questions.values() for question in known)
-    judged = plan.categories or any(run.has_outcomes for run in plan.runs)
-    told = golds or judged or cfg.source.questions
-    if kind.chooses and "answer" in damaged.columns and not told:
+    for name, number in skipped.misread.items():
+        if number > runs.records:
+            raise UserError(
+                f"{source.path}: column {name} has no outcomes; rename it: {skipped.lines()[0]}"
+            )
+    if cfg.gold and cfg.gold not in skipped.columns:
+        _refuse(source, f"gold={cfg.gold}: no such column")
+    if not runs.runs:
+        _refuse(source, ": ".join(("has no usable record", *skipped.lines())))
+    golds = any(question.gold for known in runs.questions.values() for question in known)
+    judged = runs.categories or any(run.has_outcomes for run in runs.runs)
+    unclear = source.form.chooses and "answer" in skipped.columns
+    if unclear and not (golds or judged or cfg.questions):
         raise UserError(
             f"{source.path}: has neither outcomes nor gold answers; if its column answer holds the"
             " gold answers and not the extracted ones, add gold=answer, else questions=FILE"
         )
-    return plan
 
 
-def _write_tables(source: Source, plan: Plan, draft: Path) -> None:
-    """Run the second pass, which writes the rows of every run."""
-    at = 0
-    with Meter("import", plan.run.size) as meter, ThreadPoolExecutor(_WRITERS) as writers:
-        tables = runs.Tables(draft, plan, source, writers)
-        for batch in _batches(source):
-            tables.add(batch, at)
-            at += batch.sound.size
-            meter.reach(at)
-        tables.flush()
-
-
-def _batches(source: Source) -> Iterator[Batch]:
-    kind, cfg = FORMATS[source.kind], source.cfg
-    for key, given in (("dataset", cfg.dataset), ("model", cfg.model)):
-        if len(given) > 1 and not kind.chooses and (key, source.kind) != ("model", "npz"):
-            raise UserError(
-                f"{key}={printable(','.join(given))}: {source.kind} takes one name, for records"
-                " without one"
-            )
-    return kind.batches(source) if kind.batches else of_records(source, kind.read(source))
+def _refuse(source: Source, why: str) -> None:
+    listed = ", ".join(map(printable, sorted(source.skipped.columns)[:30])) or "none"
+    raise UserError(f"{source.path}: {why}; its columns are {listed}")
 
 
 def _made_by(folder: Path) -> str | None:
@@ -162,10 +144,10 @@ def _made_by(folder: Path) -> str | None:
     return str(imported.get("fingerprint")) if isinstance(imported, dict) else None
 
 
-def _summarise(plan: Plan, targets: list[Path]) -> None:
+def _summarise(runs: Runs, targets: list[Path]) -> None:
     """Print a line per dataset, and whether it can be or needs to be graded."""
-    for dataset, known in plan.questions.items():
-        planned = [run for run in plan.runs if run.dataset == dataset]
+    for dataset, known in runs.questions.items():
+        planned = [run for run in runs.runs if run.dataset == dataset]
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
         most = max(run.trials for run in planned)
         note(

@@ -13,7 +13,7 @@ import numpy as np
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.records.plan import MOST_RUNS
+from bayes_at_n.pipeline.records.runs import MOST_RUNS
 from bayes_at_n.pipeline.records.source import Records, Source, archive
 
 _MOST_CELLS = 20_000_000
@@ -53,7 +53,7 @@ def read(source: Source) -> Records:
         sampled = np.isfinite(cube) & (cube >= 0)
         labels = cfg.source.category_names or cfg.source.category_weights
         what = "category" if labels or (cube[sampled] > 1).any() else "outcome"
-        if source.first and what == "category" and not labels:
+        if what == "category" and not labels:
             most = f"{cube[sampled].max():g}"
             note(f"import: {name}: values up to {most} are categories, of which {most} is correct")
         for at in map(int, np.flatnonzero(sampled)):  # lazily, to save memory

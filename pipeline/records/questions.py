@@ -8,12 +8,12 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
-from bayes_at_n.pipeline.records.plan import Plan, Question
+from bayes_at_n.pipeline.records.runs import Question, Runs
 from bayes_at_n.pipeline.records.source import printable
 
 
-def match(where: str | None, plan: Plan) -> None:
-    """Give the questions of a plan the ids and texts of the dataset's own, from the user's files.
+def match(where: str | None, runs: Runs) -> None:
+    """Give the questions of a source the ids and texts of the dataset's own, from the user's files.
 
     Records hold prompts, not problems. With the problems a run has the ids and hashes of a sampled
     run, and can be compared with it. The problem must occur in the prompts, and gold answers must
@@ -23,7 +23,7 @@ def match(where: str | None, plan: Plan) -> None:
     if where is None:
         return
     path = Path(where).expanduser()
-    for dataset, known in plan.questions.items():
+    for dataset, known in runs.questions.items():
         file = path / f"{dataset}.jsonl" if path.is_dir() else path
         if path.is_dir() and not file.is_file():
             warn(f"import: {path} has no {dataset}.jsonl; its questions are known by number only")

@@ -1,258 +1,233 @@
-"""Write imported rows as run folders: their tables, then questions, settings and manifest.
+"""Collect imported attempts into runs and questions; their rows wait in Arrow files.
 
-Everything is written to a draft folder in `runs`, which no verb takes for a run. Runs are renamed
-into place once the whole source has been read; an interrupted import starts again.
+They wait until the source has been read: trials depend on all seeds of a run, labels on all models
+of a dataset.
 """
 
-import contextlib
-import json
-import shutil
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
-from functools import cache, partial, reduce
-from itertools import pairwise
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.environment import describe
-from bayes_at_n.pipeline.config.checks import validated
-from bayes_at_n.pipeline.config.folder import dump
-from bayes_at_n.pipeline.config.records import ImportConfig
-from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.batches import Batch, derive
-from bayes_at_n.pipeline.records.plan import FIRST_SEED, NAMING, Plan, PlannedRun, Question
-from bayes_at_n.pipeline.records.source import Source
-from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import origin, parquet, runfolder
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS, VERDICTS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.records.source import LeftOut, Skipped, Source, printable
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, GRADES, MEANS, VERDICTS
+from bayes_at_n.verifiers.maths.boxed import extract
 
-MOST_BYTES = 32 << 20  # of buffered rows, about
-_GROUPS = (1024, parquet.ROWS_PER_GROUP)  # rows per group of other tables, and of attempts
-
-# Per table its columns, and those of which a row needs one to belong there.
-_TABLES = {
-    "attempts": (ATTEMPTS, ("text", "finish_reason", "completion_tokens")),
-    "grades": (GRADES, ("outcome",)),
-    "verdicts": (VERDICTS, ("label",)),
-    "means": (MEANS, ("prompt_mean_logprob", "completion_mean_logprob")),
-}
-_DERIVED = {"grades": GRADES_TABLE, "verdicts": VERDICTS_TABLE}
-_environment = cache(describe)  # once for all runs
+MOST_BYTES = 32 << 20  # of waiting rows in memory, about
+MOST_RUNS = 5000
+MOST_RECORDS = 50_000_000
+MOST_TRIALS = 1_000_000  # as for sampling.trials
+_NO_BOX = ("NotFound", "None")  # an extracted answer that means that there is no box
+_SUM = 0.02  # tolerance of the sum of three probabilities, which is 1
+_WAITING = pa.schema(
+    {column.name: column.type for of in (ATTEMPTS, GRADES, VERDICTS, MEANS) for column in of}
+    | {"question_id": pa.int64(), "trial": pa.int64(), "category": pa.int64()}  # a position
+)
 
 
-class Tables:
-    """Buffered rows of all runs of an import."""
+@dataclass
+class Question:
+    """What the records hold about one question of a dataset."""
 
-    def __init__(
-        self, folder: Path, plan: Plan, source: Source, writers: ThreadPoolExecutor
-    ) -> None:
-        self._folder, self._plan, self._writers = folder, plan, writers
-        self._skipped = source.skipped
-        self._best = dict[str, list[int]]()  # by dataset, the categories that count as correct
-        for dataset in plan.categories:
-            weights = rubric(plan, dataset, source.cfg.source)[1]
-            self._best[dataset] = [i for i, weight in enumerate(weights) if weight == max(weights)]
-        self._waiting = list[pa.Table]()
-        self._number = 0  # of flushes so far
+    id: str
+    number: int | str  # its name in the records
+    gold: str | None = None
+    problem: str | None = None
+    topic: str | None = None
+    cluster: str | None = None
+    prompts: dict[str, str] = field(default_factory=dict)  # per run, the first one
+    own: OwnQuestion | None = None  # the matching one of questions=FILE
+    answers: set[str | None] = field(default_factory=set)  # two, if `answer` may be the gold one
+    boxes: set[str | None] = field(default_factory=set)  # two of the boxed answers beside it
 
-    def add(self, batch: Batch, at: int) -> None:
-        """Buffer the records of a batch, which are those from `at` on in the plan."""
-        plan = self._plan
-        rows = np.flatnonzero((plan.run[at : at + batch.sound.size] >= 0) & batch.sound)
-        if not rows.size:
+
+@dataclass
+class PlannedRun:
+    """A run in a source."""
+
+    dataset: str
+    model: str  # the run folder's name, without the tag
+    source_model: str  # the model's name in the source
+    trials: int = 0
+    by_seed: bool = False  # trial i has seed `1234 + i`
+    has_outcomes: bool = False
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)  # of further rows that wait
+    labels: pa.Table | None = None  # question_id, trial and category
+
+    @property
+    def folder(self) -> str:
+        """Return DATASET/MODEL."""
+        return f"{self.dataset}/{self.model}"
+
+
+class Runs:
+    """The runs of a source and the questions of their datasets."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.source, self.folder, self.skipped = source, folder, source.skipped
+        self.runs: list[PlannedRun] = []
+        self.questions: dict[str, list[Question]] = {}  # by dataset
+        self.categories: dict[str, int] = {}  # number by dataset
+        self.records = 0
+        self.from_one = False  # the records count trials from 1
+        self.answers_are_gold = False
+        self._present = dict[str, dict[str, set[str]]](dataset={}, model={})  # names: ours, theirs
+        self._least = MOST_TRIALS  # the lowest trial that a record names
+        self._size = 0  # of waiting rows
+        self._runs: dict[tuple[str, ...], PlannedRun | None] = {}
+        self._places: dict[tuple[str, int | str | None, str | None], int] = {}  # of questions
+        self._ids: set[tuple[str, str]] = set()  # of questions
+
+    def add(self, attempt: dict[str, Any], place: str) -> None:
+        """Add an attempt, as of `columns.attempt_of`, unless its run was not chosen.
+
+        Raises LeftOut: it has no dataset or model. UserError: over MOST_RUNS or MOST_RECORDS.
+        """
+        if (run := self._run_of(attempt)) is None:
             return
-        columns = {
-            name: column if rows.size == len(column) else column.take(pa.array(rows))
-            for name, column in batch.columns.items()
-            if name not in NAMING
+        self.records += 1
+        if self.records > MOST_RECORDS:
+            raise UserError(f"over {MOST_RECORDS} records; split the source")
+        attempt["question_id"] = self._question_of(run, attempt)
+        if (category := attempt.get("category")) is not None:
+            most = self.categories.get(run.dataset, 2)
+            self.categories[run.dataset] = max(most, category + 1)
+        run.has_outcomes |= "outcome" in attempt
+        self._least = min(self._least, attempt.get("trial", self._least))
+        _grade(attempt, place, self.skipped)
+        run.waiting.append(attempt)
+        lists = (attempt.get(name) for name in ("token_ids", "logprobs"))
+        self._size += 1000 + len(attempt.get("text", ""))
+        self._size += sum(values.nbytes for values in lists if values is not None)
+        if self._size > MOST_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write the rows that wait in memory."""
+        self.folder.mkdir(exist_ok=True)
+        for number, run in enumerate(self.runs):
+            if run.waiting:
+                run.files.append(self.folder / f"{number}-{len(run.files)}.arrow")
+                with pa.ipc.new_file(str(run.files[-1]), _WAITING) as file:
+                    file.write_table(pa.Table.from_pylist(run.waiting, _WAITING))
+                run.waiting = []
+        self._size = 0
+
+    def _run_of(self, attempt: dict[str, Any]) -> PlannedRun | None:
+        """Return the run of an attempt; None if it was not chosen."""
+        key = tuple(attempt.pop(name, "") for name in ("task", "model", "model_key", "level"))
+        if key in self._runs:
+            return self._runs[key]
+        (task, model, model_key, level), chooses = key, self.source.form.chooses
+        theirs = {"dataset": task, "model": model or model_key}
+        given = {name: getattr(self.source.cfg, name) for name in theirs}
+        called = {
+            name: own if own and (chooses or not given[name]) else [*given[name], ""][0]
+            for name, own in theirs.items()
         }
-        runs = [plan.runs[number] for number in plan.run[at + rows]]
-        places = zip(runs, plan.question[at + rows].tolist(), strict=True)
-        ids = [plan.questions[run.dataset][question].id for run, question in places]
-        columns["question_id"] = pa.array(ids, pa.string())
-        columns["trial"] = pa.array(plan.trial[at + rows])
-        if "category" in columns:
-            self._judge(columns, runs)
-        derive(columns, [batch.place(i) for i in rows.tolist()].__getitem__, self._skipped)
-        self._waiting.append(pa.table(columns | {"run": pa.array(plan.run[at + rows])}))
-        if sum(table.nbytes for table in self._waiting) > MOST_BYTES:
-            self.flush()
+        if not all(called.values()):
+            missing = " ".join(f"{name}=NAME" for name in called if not called[name])
+            raise LeftOut(f"rows without a name skipped, give {missing}")
+        if len(self._runs) >= MOST_RUNS:
+            model = printable(called["model"])
+            raise UserError(f"over {MOST_RUNS} models: is {model} the name of one?")
+        dataset = names.dataset_name(called["dataset"])
+        name = names.model_name(called["model"], model_key, level)
+        for what, ours in (("dataset", dataset), ("model", name)):
+            own = called[what] if chooses else theirs[what]
+            self._present[what].setdefault(ours, set()).add(own)
+            if chooses and given[what] and not {ours, own} & set(given[what]):
+                return self._runs.setdefault(key, None)
+        taken = {run.model for run in self.runs if run.dataset == dataset}
+        while name in taken:  # models of two owners, or two tasks of one dataset
+            name = names.safe_name(f"{name} {task} {called['model']} {model_key} {level}")
+        self.runs.append(PlannedRun(dataset, name, called["model"]))
+        self.questions.setdefault(dataset, [])
+        return self._runs.setdefault(key, self.runs[-1])
 
-    def _judge(self, columns: dict[str, Any], runs: list[PlannedRun]) -> None:
-        """Let the best category be correct in runs whose records have no outcomes."""
-        right = [
-            None if category is None or run.has_outcomes else category in self._best[run.dataset]
-            for run, category in zip(runs, columns["category"].to_pylist(), strict=True)
-        ]
-        judged = pc.if_else(pa.array(right, pa.bool_()), "correct", "wrong")
-        why = pc.binary_join_element_wise("category", columns["category"].cast(pa.string()), " ")
-        columns["outcome"] = pc.coalesce(columns.get("outcome", judged), judged)
-        columns["reason"] = pc.if_else(judged.is_valid(), why, columns["reason"])
+    def _question_of(self, run: PlannedRun, attempt: dict[str, Any]) -> int:
+        """Return the position of an attempt's question in its dataset; store its texts there."""
+        called, dataset, questions = attempt["question"], run.dataset, self.questions[run.dataset]
+        key = dataset, called, attempt.get("problem") if called is None else None
+        known = self._places.setdefault(key, len(questions))
+        if known == len(questions):
+            called = known if called is None else called
+            name = names.question_id(dataset, called)
+            while (dataset, name) in self._ids:  # number 7 and a question named aime25-07
+                name = names.safe_name(f"{name} {called!r}")
+            self._ids.add((dataset, name))
+            questions.append(Question(name, called))
+        question, gold = questions[known], attempt.pop("gold", "").strip()
+        if prompt := attempt.pop("prompt", None):
+            question.prompts.setdefault(run.model, prompt)
+        for name in ("problem", "topic", "cluster"):
+            value = attempt.pop(name, None)
+            setattr(question, name, getattr(question, name) or value)
+        question.gold = question.gold or gold or None
+        if gold and question.gold != gold:
+            place = f"{question.id}: {printable(gold)[:40]}"
+            self.skipped.add("other gold answers, the first counts", place)
+        if attempt.get("unclear") and len(question.answers) < 2:
+            question.answers.add(attempt.get("answer"))
+        if attempt.get("unclear") and "text" in attempt and len(question.boxes - {None}) < 2:
+            question.boxes.add(extract(attempt["text"], truncated=False).answer)
+        return known
 
-    def flush(self) -> None:
-        """Write the buffered rows."""
-        if not self._waiting:
-            return
-        self._number += 1
-        rows = pa.concat_tables(self._waiting, promote_options="default")
-        runs, self._waiting = rows["run"].to_numpy(), []
-        if (np.diff(runs) < 0).any():
-            order = np.argsort(runs, kind="stable")
-            rows, runs = rows.take(pa.array(order)), runs[order]
-        starts = np.flatnonzero(np.diff(runs, prepend=-1))
-        folders = [self._folder / self._plan.runs[run].folder for run in runs[starts]]
-        parts = [rows.slice(a, b - a) for a, b in pairwise([*starts, runs.size])]
-        [*self._writers.map(partial(_write, self._number), folders, parts)]
+    def close(self) -> None:
+        """Check names once all attempts are added, and decide what `answer` is.
 
-
-def _write(number: int, folder: Path, rows: pa.Table) -> None:
-    """Write rows of one run as a file of each table that some of them belong to."""
-    for table, (schema, marks) in _TABLES.items():
-        valid = [rows[mark].is_valid() for mark in marks if mark in rows.column_names]
-        if not valid or not pc.any(belongs := reduce(pc.or_, valid)).as_py():
-            continue
-        part = rows if pc.all(belongs).as_py() else rows.filter(belongs)
-        columns = [
-            part[column.name].cast(column.type)
-            if column.name in part.column_names
-            else pa.nulls(part.num_rows, column.type)
-            for column in schema
-        ]
-        complete_rows = pa.table(columns, schema=schema)
-        folder.mkdir(parents=True, exist_ok=True)
-        file = folder / table / f"import-{number:05d}.parquet"
-        if table in _DERIVED:
-            _DERIVED[table].write(folder, file.stem, complete_rows)
-        else:
-            parquet.write_part(file, complete_rows, _GROUPS[table == "attempts"])
-
-
-@contextlib.contextmanager
-def draft(runs: Path) -> Iterator[Path]:
-    """Create a draft folder in `runs` for the block; remove those of killed imports."""
-    atomic.sweep(runs)
-    folder = atomic.draft(runs / "import")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def rubric(plan: Plan, dataset: str, cfg: ImportConfig) -> tuple[list[str], list[float]]:
-    """Return names and weights of the categories of a dataset in the whole source.
-
-    They are the same for models that never reached the best category: scores must be comparable,
-    and the prior has one count per category.
-    """
-    labels, weights = cfg.category_names, cfg.category_weights
-    number = len(labels or weights) or plan.categories[dataset]
-    labels = labels or [f"category {i}" for i in range(number)]
-    return labels, [float(weight) for weight in weights or range(number)]
+        Raises UserError: a dataset or model that the user named is not in the source, or is the
+        name of several.
+        """
+        self._flush()
+        for key, present in self._present.items():
+            given, source = getattr(self.source.cfg, key), self.source.path
+            theirs = set[str]().union(*present.values())
+            if given and not self.source.form.chooses and len(theirs) > 1:
+                several = ", ".join(map(printable, sorted(theirs)[:10]))
+                what = f"{key}={printable(given[0])}: is one name, but {source} has {several}"
+                raise UserError(f"{what}; leave it out, or import one of them")
+            absent = [name for name in given if name not in theirs.union(present)]
+            if absent and theirs and self.source.form.chooses:
+                known = ", ".join(map(printable, sorted(present)[:20]))
+                raise UserError(f"{key}={printable(absent[0])}: not in {source}; there are {known}")
+        if not self.source.form.positions and self._least == 1:
+            note("import: the records count trials from 1, this program from 0: 1 becomes 0")
+            self.from_one = True
+        unclear = [q for known in self.questions.values() for q in known if q.answers]
+        differ = any(len(question.boxes - {None}) > 1 for question in unclear)
+        if differ and all(len(question.answers) == 1 for question in unclear):
+            note("import: answer is the gold answer: it is one for each question, and boxes differ")
+            self.answers_are_gold = True
+            for question in unclear:
+                question.gold = question.gold or question.answers.pop()
 
 
-def complete(
-    source: Source, plan: Plan, number: int, folder: Path, target: Path, left_out: list[str]
-) -> None:
-    """Write everything of run `number` of a plan but its rows, which are already written.
-
-    The run is in `folder` and will be renamed to `target`; `left_out` covers the whole source.
-    """
-    planned, cfg = plan.runs[number], source.cfg.source
-    folder.mkdir(parents=True, exist_ok=True)
-    run, questions = Run(_config(planned, cfg, folder)), plan.questions[planned.dataset]
-    if any(question.topic for question in questions):
-        run.cfg.dataset.fields.category = "category"
-    rows: list[dict[str, Any]] = [
-        {
-            **_identity(planned.dataset, question),
-            "question_id": question.id,
-            "prompt": question.prompts.get(number, ""),
-            "category": [[question.topic]] if question.topic else None,
-            "cluster": question.own.cluster if question.own else question.cluster,
-            "prompt_token_ids": [],
-            "max_tokens": run.cfg.sampling.max_tokens,
-        }
-        for question in questions
-    ]
-    parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
-    labelled = pa.table(plan.labels(number), names=categories.CATEGORIES.names)
-    if labelled.num_rows:
-        _save_labels(run, labelled, *rubric(plan, planned.dataset, cfg), cfg.rubric)
-    atomic.write_text(folder / "config.yaml", dump(replace(run.cfg, run_dir=str(target))))
-    problems = all(question.own or question.problem for question in questions)
-    imported = {
-        "fingerprint": source.fingerprint,
-        "source": source.path,
-        "kind": source.kind,
-        "revision": source.revision,
-        "files": [path.name for path in source.files[:100]],
-        "model": planned.source_model,
-        # Records do not include how they were sampled, but for seeds of the paper's protocol.
-        "sampling_known": planned.by_seed,
-        "attempts": run.attempts.is_dir(),
-        "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
-        "left_out": left_out,
-    }
-    identity = {
-        **runfolder.identity(run.cfg),
-        "model.weights": f"imported: {planned.source_model}",
-        "questions": {row["question_id"]: row["question_hash"] for row in rows},
-    }
-    manifest = {origin.FORMAT: origin.NUMBER, "created_with": _environment()}
-    runfolder.write_json(run.manifest, manifest | {"identity": identity, "imported": imported})
-
-
-def _config(planned: PlannedRun, source: ImportConfig, folder: Path) -> RunConfig:
-    cfg = names.run_config(planned.dataset, planned.model, planned.source_model)
-    cfg.run_dir, cfg.tag = str(folder), source.tag
-    cfg.sampling.trials = planned.trials
-    cfg.sampling.seed = FIRST_SEED if planned.by_seed else None
-    if not planned.by_seed:
-        cfg.sampling.name = "imported"
-    cfg.stages = ["score"]
-    if (folder / "attempts").is_dir():
-        graded = (folder / "grades").is_dir()
-        cfg.stages = [*["grade"] * (not graded), "categorize", "score"]
-    return validated(RunConfig, asdict(cfg))
-
-
-def _identity(dataset: str, question: Question) -> dict[str, str]:
-    """Return problem, gold answer and hash; without a problem, the hash of id and gold answer."""
-    gold, own = question.gold or "", question.own
-    if own is None and question.problem:
-        own = OwnQuestion(question.id, question.problem, gold)
-    if own is not None:
-        return {"problem": own.problem, "gold": own.gold, "question_hash": own.hash}
-    hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
-    prompt = next(iter(question.prompts.values()), "")  # any prompt contains the problem
-    return {"problem": prompt, "gold": gold, "question_hash": hashed}
-
-
-def _save_labels(
-    run: Run, labelled: pa.Table, labels: list[str], weights: list[float], name: str
-) -> None:
-    """Save the categories as a rubric of the run."""
-    record = {
-        "name": name,
-        "description": "labels that were imported",
-        "order": [],
-        "categories": [
-            {"index": i, "name": label, "when": "imported", "weight": weight}
-            for i, (label, weight) in enumerate(zip(labels, weights, strict=True))
-        ],
-        "imported": True,  # not computed from conditions and signals
-        "thresholds": {},
-        "labels": [],
-    }
-    categories.save(run, names.safe_name(name), labelled, record)
+def _grade(attempt: dict[str, Any], place: str, skipped: Skipped) -> None:
+    """Add the values of our tables that follow from those of a record."""
+    no_box, cut = attempt.get("has_box") is False, attempt.get("finish_reason") in CUT
+    attempt["layer"] = attempt["grader"] = "imported"
+    if "has_box" in attempt:
+        attempt["box"] = "boxed" if not no_box else "truncated" if cut else "no_box"
+    if no_box or attempt.get("answer") in _NO_BOX:
+        attempt["answer"] = None
+    if no_box and attempt.get("outcome") == "wrong":
+        attempt["outcome"] = "no_answer"
+    abc = [attempt[label] for label in "abc" if label in attempt]
+    if len(abc) == 3 and min(abc) >= 0 and abs(sum(abc) - 1) <= _SUM:
+        attempt["label"] = "ABC"[abc.index(max(abc))]
+    elif abc:
+        skipped.add("verdicts left out, not three probabilities", place)
+    for name in ("prompt_mean_logprob", "completion_mean_logprob"):
+        mean = attempt.get(name, 0.0)
+        if math.isinf(mean):
+            skipped.add("means of log-probs that are infinite", place)
+        if not -math.inf < mean <= 1e-6:
+            attempt[name] = None

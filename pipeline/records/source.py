@@ -6,10 +6,10 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import clean_line
@@ -17,6 +17,7 @@ from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
 MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # unpacked bytes: so many plus so many times the size
+MOST_JSON = 1 << 30  # bytes of one JSON value
 _NAMED = 3
 _PLURAL = re.compile(r"s\b")  # the first one in a kind: "damaged rows skipped"
 _START = 1 << 18
@@ -24,9 +25,11 @@ BLANK = b"\xef\xbb\xbf \r\n\t"  # before the first character of JSON
 ONE_VALUE = "samples of several answers with one value: `grade` decides"  # a kind of Skipped
 _LONGEST = 160  # characters of a location or other foreign text
 
-# A record's location and its values by name; None for a damaged record, so that both passes count
-# the same records.
-Records = Iterator[tuple[str, Mapping[str, Any] | None]]
+Records = Iterator[tuple[str, Mapping[str, Any]]]  # location and values by name
+
+
+class LeftOut(Exception):
+    """A record that is not an attempt; the message is the kind it is counted as."""
 
 
 class Skipped:
@@ -57,7 +60,7 @@ class Skipped:
 
     def file(self, path: Path) -> str:
         """Return a file's path below the common folder of all."""
-        return printable(path.name if self._above is None else str(path.relative_to(self._above)))
+        return printable(os.path.relpath(path, self._above))
 
     def lines(self) -> list[str]:
         """Return a line per kind."""
@@ -79,13 +82,28 @@ class Source:
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings; equal for the same import
+    form: "Format"
     skipped: Skipped  # so far
-    first: bool = True  # whether this is the pass that plans attempts, not the one that writes rows
 
     @property
     def path(self) -> str:
         """The path as the user typed it."""
         return str(self.cfg.source.path)
+
+    def model_of(self, own: str) -> str:
+        """Return the user's name of a model that the records call `own`."""
+        return own if self.form.chooses else [*self.cfg.model, own][0]
+
+
+class Format(NamedTuple):
+    """How one kind of records is recognized and read."""
+
+    looks: Callable[[Path, bytes], bool]  # whether a file with this name and head is of the kind
+    read: Callable[[Source], Records] = lambda _: iter(())
+    pattern: str = ""  # of files in a folder; several are separated by spaces; "": one file only
+    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
+    positions: bool = True  # trials are positions from 0, not the records' own numbers
+    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
 
 
 def printable(text: str) -> str:
@@ -140,58 +158,53 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
     Damaged lines are counted.
     """
-    head = start(path).lstrip(BLANK)
-    listed = head.startswith((b"[", b"PK"))
-    for place, record in (_items if listed else _objects)(path, skipped):
-        skipped.columns.update(record)
-        yield place, Noting(record, skipped.used)
+    listed = start(path).lstrip(BLANK).startswith((b"[", b"PK"))
+    for place, record in (_items if listed else _values)(path, skipped):
+        if isinstance(record, dict):
+            skipped.columns.update(record)
+            yield place, Noting(record, skipped.used)
+        else:
+            why = getattr(record, "msg", str(record)) if isinstance(record, ValueError) else ""
+            why = "not UTF-8" if isinstance(record, UnicodeError) else why or "not an object"
+            skipped.add("damaged lines skipped", f"{place} ({printable(why)[:60]})")
 
 
-def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
+def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     items = list[Any]()
     try:
-        items = json_file(path) if start(path)[:2] != b"PK" else _only_member(path)
+        items = json_file(path)
     except (ValueError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         place = f"{skipped.file(path)} ({printable(one_line(error))})"
         skipped.add("damaged files skipped", place)
-    for number, item in enumerate(items):
-        place = f"{skipped.file(path)}, item {number}"
-        if isinstance(item, dict):
-            yield place, item
-        else:
-            skipped.add("damaged items skipped", f"{place} (not an object)")
+    yield from ((f"{skipped.file(path)}, item {at}", item) for at, item in enumerate(items))
     skipped.read += path.stat().st_size
 
 
+def _values(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+    for place, line in lines(path, skipped):
+        if line.strip():
+            try:
+                value = untrusted.json_value(line)
+            except ValueError as error:
+                value = error
+            yield place, value
+
+
 def json_file(path: Path) -> Any:
-    """Return the JSON of a file. Raises ValueError: not JSON in UTF-8, too deep or too large."""
-    return untrusted.json_value(path.read_bytes())
+    """Return the JSON of a file, or of the one JSON file in a zip.
 
-
-def _only_member(path: Path) -> Any:
+    Raises ValueError: not JSON in UTF-8, too deep or too large. Also what `archive` raises.
+    """
+    if start(path)[:2] != b"PK":
+        if path.stat().st_size > MOST_JSON:
+            raise ValueError(f"over {MOST_JSON >> 20} MiB; write JSON Lines")
+        return untrusted.json_value(path.read_bytes())
     with archive(path) as packed:
         inside = [name for name in packed.namelist() if name.endswith(".json")]
         inside = [name for name in inside if not name.startswith("__MACOSX/")]
         if len(inside) != 1:
             raise ValueError(f"a zip of {len(inside)} JSON files; unpack it")
         return untrusted.json_value(packed.read(inside[0]))
-
-
-def _objects(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
-    for place, line in lines(path, skipped):
-        if not line.strip():
-            continue
-        record, why = None, "not an object"
-        try:
-            record = untrusted.json_value(line)
-        except UnicodeError:
-            why = "not UTF-8"
-        except ValueError as error:
-            why = printable(getattr(error, "msg", str(error)))[:60]
-        if isinstance(record, dict):
-            yield place, record
-        else:
-            skipped.add("damaged lines skipped", f"{place} ({why})")
 
 
 @contextlib.contextmanager

@@ -49,8 +49,12 @@ function textCards(attempt) {
   const [texts, prompts] = need(`${name}-${number}`, `${name}-p`, "katex");
   const [response, prompt] = [texts.rows[`${q}/${t}`], prompts.rows[q]].map(withNumbers);
   if (!response || !prompt) throw new Error(page.single || `The texts of ${name} are damaged: this attempt is not among them.`);
-  return [problemCard(prompt, response, attempt), responseCard(response, attempt, marker)];
+  return [problemCard(prompt, response, attempt), responseCard(response, attempt, marker), judgeCard(response.judged)];
 }
+
+// What a judge wrote, vote by vote.
+const judgeCard = (votes) => votes?.length > 0 && card("Judge",
+  votes.map((text, i) => [votes.length > 1 && html`<h4>Vote ${i + 1}</h4>`, folded(text, null, null, null)]));
 
 // Lengths and surprisal of tokens are numbers between commas.
 function withNumbers(text) {

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.report import build
-from bayes_at_n.pipeline.score import people
+from bayes_at_n.pipeline.score import people, shown
 from bayes_at_n.pipeline.store import find, graded, labels, outcomes, parquet, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import drawn_sample, label_chances
@@ -68,7 +68,7 @@ def draw(run: Run) -> labels.Drawn:
     if not size:
         if before:
             return before
-        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} grade` first")
+        raise shown.without_outcomes(run, found)
     doubts = people.doubts(run, found, keys) if before else np.zeros(keys.size)
     now, number = label_chances(doubts, size, left), len(sample.chances)
     rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size, number])
@@ -103,7 +103,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "answer": runfolder.presented_letter(shown, answers[i].as_py() or ""),
             "text": text,
             "marker": run.cfg.model.reasoning_end,
-            "scores": run.cfg.point_weights,
+            "scores": run.cfg.point_weights and run.cfg.verifier.judgement.scores,
         }
         found.append({**key, "chance": chances[keys[i]], **of_page})
     return found

@@ -90,16 +90,21 @@ def write(job: Job) -> tuple[Ints, str]:
     decoder = tokens.decoder(model.id, model.revision)
     by_id = {row["question_id"]: row for row in run.questions}
     _write_prompts(job, [by_id[qid] for qid in job.ids], decoder)
-    rows, size, number = dict[str, Any](), 0, 0
+    rows, size, number, judged = dict[str, Any](), 0, 0, dict[tuple[str, int], list[str]]()
+    if job.cfg.verifier.kind == "generate":
+        from bayes_at_n.pipeline.verify import generated  # with all that samples
+
+        judged = generated.written(run)
     for attempt, qid, trial, text, ids, logprobs in _responses(run, job, damage):
         order = runfolder.as_presented(job.cfg, by_id[qid], trial).get("order", ())
         rows[f"{job.keys[attempt] >> 32}/{trial}"] = {
             "order": " ".join(LETTERS[place] for place in order),
             "text": text,
+            "judged": (written := judged.get((qid, trial), [])),
             **of_tokens(decoder, text, ids, logprobs, job.cfg.prompt.prefix),
         }
         files[attempt] = number
-        size += len(text) + 5 * len(ids)
+        size += len(text) + 5 * len(ids) + sum(map(len, written))
         if size >= FILE_BYTES:
             attempts.write(job.stem, f"-{number}", {"rows": rows})
             rows, size, number = {}, 0, number + 1

@@ -116,7 +116,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     alone = scoring.prediction_powered(np.zeros(keys.size), people.values, people.at, rate=0, **own)
     add("labels alone", alone.value, *alone[2:4])
     record["labels_alone"] = {k: v for k, v in alone._asdict().items() if k != "pool"}
-    lines = [_ERRORS + ("; from half of the points on" if run.cfg.point_weights else "")]
+    lines = [_ERRORS + ("; from half of the full score on" if run.cfg.point_weights else "")]
     if agreed := _agreement(people):
         record["agreement"], line = agreed
         lines.append(line)

@@ -8,10 +8,12 @@ import numpy.typing as npt
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import duration, joined, percent, plural, results, si, warn
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.score.headline import named
+from bayes_at_n.pipeline.store import graded, outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, pending, read_json
 
 if TYPE_CHECKING:  # SciPy, which `status` does without
@@ -58,8 +60,9 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     shares = ", ".join(f"{n} {share:.1%}" for n, share in named_shares.items())
     shares += f" ({', '.join(why)})" * bool(why)
     if points := scores.get("points"):
-        parts = [f"{n}: {share:.1%}" for n, share in enumerate(points["shares"]) if share]
-        results.print(f"points of {len(points['shares']) - 1}: {', '.join(parts)}")
+        pairs = zip(points["names"], points["shares"], strict=True)
+        parts = ", ".join(f"{name:.3g}: {share:.1%}" for name, share in pairs if share)
+        results.print(f"{points['of']}: {parts}")
     size = sample_size(scores["questions"], scores["clusters"])
     results.print(f"{size}, {plural(scores['attempts'], 'attempt')}{f': {shares}' * bool(shares)}")
     if more := scores.get("next_attempts"):
@@ -76,6 +79,15 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
         results.print(f"{si(sampled)}{of} tokens {verb}{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
         results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
+
+
+def without_outcomes(run: Run, found: outcomes.Outcomes) -> UserError:
+    """Return the error of a run of which no attempt has an outcome, with its remedy."""
+    verb = "grade" if (found.ruled == outcomes.PENDING).all() else "verify"
+    remedy = f"nothing graded yet; run `{PROGRAM} {verb}` first"
+    if verb == "verify" and len(graded.read_verdicts(run, ["label"], "hide").table):
+        remedy = "all attempts are undecided: verifier.judgement.pattern reads no judgement"
+    return UserError(f"{run.path}: {remedy}")
 
 
 def _assumed(scores: Parts) -> str:

@@ -16,7 +16,6 @@ from bayes_at_n.pipeline.base.console import (
     warn,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
@@ -48,6 +47,7 @@ from bayes_at_n.pipeline.store.outcomes import (
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import DEFAULT
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse_all
+from bayes_at_n.scoring.numerics.inputs import values
 
 Parts = dict[str, Any]
 
@@ -101,8 +101,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
                 f"{run.path}: nothing graded, and no question has a gold answer; import the records"
                 " again with gold=COLUMN or questions=FILE"
             )
-        verb = "grade" if (graded.ruled == PENDING).all() else "verify"
-        raise UserError(f"{run.path}: nothing graded yet; run `{PROGRAM} {verb}` first")
+        raise shown.without_outcomes(run, graded)
     curve, forecast = caps.read(run, graded.matrix)  # what it refuses, before anything is shown
     dated = since.compared(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
@@ -223,7 +222,7 @@ def _scores(
             warn(line)
     scores["shares"] = _shares(graded)
     if graded.points is not None:
-        scores["points"] = _points(graded)
+        scores["points"] = _points(run, graded)
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
@@ -261,13 +260,16 @@ def _shares(graded: Outcomes) -> dict[str, float]:
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
 
 
-def _points(graded: Outcomes) -> Parts:
-    """Compute the share of each number of points, and the mean points of each question."""
-    points = np.ma.masked_equal(graded.points, PENDING)  # type: ignore[no-untyped-call]
-    shares = np.bincount(points.compressed(), minlength=len(graded.weights or ())) / points.count()
+def _points(run: Run, graded: Outcomes) -> Parts:
+    """Compute the shares of points, or of means of votes, and the mean of each question."""
+    points, weights = np.ma.masked_equal(graded.points, PENDING), [*(graded.weights or ())]  # type: ignore[no-untyped-call]
+    shares = np.bincount(points.compressed(), minlength=len(weights)) / points.count()
+    said, of, names = run.cfg.verifier, f"points of {len(weights) - 1}", [*range(len(weights))]
+    if said.ballots > 1 and said.judgement.votes == "mean":
+        points, of, names = values(graded.matrix), f"means of {said.ballots} votes", weights
     means = zip(graded.question_ids, points.mean(axis=1).tolist(), strict=True)
-    weights = [*(graded.weights or ())]
-    return {"weights": weights, "shares": shares.tolist(), "by_question": dict(means)}
+    record = {"of": of, "names": names, "weights": weights, "shares": shares.tolist()}
+    return record | {"by_question": dict(means)}
 
 
 def _cost(run: Run) -> Parts:

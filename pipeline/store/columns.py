@@ -118,7 +118,7 @@ VERDICTS = pa.schema(
         ("tokens", pa.int32()),
         ("cut", pa.bool_()),
         # Of a judge that writes, which has only a, b, c (shares of its votes), label and these.
-        ("points", pa.int16()),
+        ("points", pa.int16()),  # position of its score in `VerifierConfig.scores`
         ("votes", pa.list_(pa.string())),  # outcomes or points, in the order of trials
     ]
 )

@@ -194,16 +194,15 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
         UserError: unless `quiet`, with judge=unmatched verdicts are missing; the other attempts,
             mostly those that the rules accept, are a biased sample.
     """
-    judge = run.cfg.dataset.judge
+    judge, v, weights = run.cfg.dataset.judge, run.cfg.verifier, run.cfg.point_weights
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
     rules = table["outcome"]
     decides = decided_by_verifier(judge, rules, table["box"])
     table = table.append_column("ruled", rules).append_column("judged", decides)
     if judge is None:
         return table
-    keys = rowkeys.encode(table, rowkeys.question_ids(run))
-    weights = run.cfg.point_weights
-    columns = ["label", *["points"] * (weights is not None)]
+    keys, writes = rowkeys.encode(table, rowkeys.question_ids(run)), v.kind == "generate"
+    columns = ["label", *["points"] * (weights is not None), *["votes"] * writes]
     verdicts = read_verdicts(run, columns, "hide" if quiet else "raise").table
     found = rowkeys.aligned(run, verdicts, keys)
     labels = found["label"]
@@ -219,9 +218,10 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
         decided["layer"] = pa.scalar("verifier")
     if "reason" in names:
         said = labels
-        if weights is not None:
-            of = f" of {len(weights) - 1} points"
-            said = pc.binary_join_element_wise(found["points"].cast(pa.string()), of, "")
+        if writes:
+            votes, most = pc.binary_join(found["votes"], " "), v.judgement.points
+            said = pc.binary_join_element_wise(votes, f" of {most} points" if most else "", "")
+            said = pc.if_else(pc.equal(votes, ""), "undecided", said)
         both = ("verifier: ", pc.coalesce(said, labels, "pending"), "; rule grader: ", rules)
         decided["reason"] = pc.binary_join_element_wise(*both, ", ", table["reason"], "")
     for name, values in decided.items():

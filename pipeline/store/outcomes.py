@@ -126,8 +126,7 @@ def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcom
         of_rows = pc.fill_null(table["points"], PENDING).to_numpy().astype(np.int8)
         points = rowkeys.placed(table, ids, of_rows, shape, PENDING)
     hashes, (outcome, boxes, ruled) = [q["question_hash"] for q in run.questions], codes
-    found = (outcome, boxes, ruled, decided, points, weights)
-    return Outcomes(ids.to_pylist(), hashes, *found)
+    return Outcomes(ids.to_pylist(), hashes, outcome, boxes, ruled, decided, points, weights)
 
 
 def deciders_line(run: Run, outcomes: Outcomes) -> str:

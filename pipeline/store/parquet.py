@@ -115,7 +115,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of columns of a part or journal, of the rows to `keep`; adds to `damage`."""
     if path.suffix == ".journal":
-        frames, lines, _ = journal.read(path, columns)
+        frames, lines = journal.read(path, columns)
         for line in lines:
             damage.add(path, line)
         for frame in frames:

@@ -32,7 +32,7 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     journal is renamed, not removed, for inspection.
     """
     untrusted.check(path)
-    batches, damage, _ = journal.read(path, columns)
+    batches, damage = journal.read(path, columns)
     with_origin = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():

@@ -20,15 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base import atomic, lease
+from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
 from bayes_at_n.pipeline.config.judging import JudgementConfig
 from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate.stage import generate
-from bayes_at_n.pipeline.prepare import endpoint, models, questions_table
+from bayes_at_n.pipeline.prepare import endpoint, estimate, models, questions_table
 from bayes_at_n.pipeline.prepare import stage as prepare
+from bayes_at_n.pipeline.prepare.estimate import Estimate
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -43,6 +45,8 @@ TRIES = 3  # samples of a vote at most; with temperature 0 one, since all are eq
 _AT_ONCE = 1024  # prompts rendered together
 _LABEL = {"correct": "A", "wrong": "B", "no_answer": "C"}
 UNDECIDED, _SAYS = "U", "judge.json"  # a file with name and JudgementConfig
+_LONGEST = 1 << 20  # bytes of a prompt
+_TEXTS = pa.schema([ATTEMPTS.field(name) for name in (*KEY, "text")])
 _SLACK = 3  # characters per token, where only a server knows the tokens
 Meaning = str | int | None  # of a vote: outcome or points; None: unreadable
 Votes = dict[str, dict[int, Meaning]]  # by text and trial
@@ -62,7 +66,7 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
     """
     lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
     with lock, guard.unmoved(run.path, "attempts were verified"):
-        judge = _judge(run, made_by)
+        judge = judge_of(run, made_by)
         panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
         of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
         made_from = graded.verdict_inputs(run, of_grades)
@@ -70,10 +74,11 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
         if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
             attempts = texts.texts_to_judge(run, template)
             with engines.keeping():
-                unjudged = _sample(run, judge, template, attempts)
+                own, unjudged = _sample(run, judge, template, attempts)
             runfolder.save_verifier(original)
             made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
-            _derive(run, panel, attempts, made_from)
+            others = [read(*other, Votes(), set()) for other in panel[1:]]
+            _derive(run, [own, *others], attempts, made_from)
         else:
             note_alone("verify: nothing pending, all attempts are judged")
         report(run, judge)
@@ -83,7 +88,7 @@ def _marks(panel: Sequence[Judge]) -> dict[str, Any]:
     return {"judgements": [tables.marks(judge.path, "attempts") for judge, _ in panel]}
 
 
-def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
+def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
     """Return the run whose attempts are the judge's votes."""
     v, cfg = run.cfg.verifier, verifier_as_model(run.cfg)
     sampling = replace(v.sampling)
@@ -99,26 +104,54 @@ def _judge(run: Run, made_by: Mapping[str, Any]) -> Run:
     folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"
+    blank.dataset.answer, blank.dataset.pattern = "regex", v.judgement.pattern
     blank.prompt.name, blank.prompt.template = Path(v.prompt).stem, "{problem}"
     blank.verifier = VerifierConfig(name="none", id=None)
     blank.budget, blank.trust, blank.run_dir = v.budget, run.cfg.trust, str(folder)
     return Run(blank)
 
 
-def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> int:
-    """Sample votes until each text has enough; return how many are missing as a budget is spent."""
+def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster: bool) -> None:
+    """Print how many votes are pending, at most, and their cost; write nothing.
+
+    Each of the pending `attempts` may be a text of its own.
+    """
+    v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
+    pending = number * (votes := v.sampling.trials)
+    if attempts.pending < attempts.planned:
+        known = texts.distinct(texts.texts_to_judge(run, template), [""])
+        number, size = number + len(known), size + (pc.sum(known["bytes"]).as_py() or 0) / 4
+        given = Counter(name for name, _ in shards.keys(judge.attempts, ATTEMPTS, parquet.Damage()))
+        pending += sum(max(0, votes - given[name]) for name in known["judged"].to_pylist())
+    used = outcomes.usage(judge, None if judge.path.exists() else [])
+    tokens = pending * (used.prompt_mean or len(template) / 4 + size / max(1, number))
+    hardware = estimate.hardware_of(judge.cfg, on_cluster)
+    known_so_far = (used.completion_mean, used.spent)
+    cost = estimate.sampling_cost(judge.cfg, (), pending, hardware, *known_so_far)
+    paid = outcomes.price(judge.cfg.engine, tokens, cost.most)
+    expected = Estimate(number * votes, pending, tokens, cost, paid)
+    print_json({"judge": v.name, **expected._asdict(), "cost": cost._asdict()})
+    of = f"at most {pending} of {number * votes} judgements, {plural(votes, 'vote')} on each answer"
+    results.print(f"pending for {v.name}: {of}")
+    for line in estimate.lines(judge, expected, hardware) if pending else ():
+        results.print(f"  {line}")
+
+
+def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> tuple[Votes, int]:
+    """Sample votes until each text has enough; return them, and how many a budget left out."""
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
     _prepare(run, judge, template, attempts)
+    found, parts = Votes(), set[Path]()
     while True:
-        found = read(judge, run.cfg.verifier.judgement)
+        read(judge, run.cfg.verifier.judgement, found, parts)
         limits = {name: wanted(found.get(name, {}), votes, tries) for name in names}
         keys = ((name, trial) for name in names for trial in range(limits[name]))
         missing = sum(trial not in found.get(name, {}) for name, trial in keys)
         stored = sum(map(len, found.values()))
         if not missing or stored == before:
-            return missing
+            return found, missing
         before = stored
         most, file = max(limits.values()), judge.path / "wanted.json"
         runfolder.write_json(file, {str(judge.path): [most, most, limits]})
@@ -147,21 +180,44 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
     return min(most, tries * votes)
 
 
-def read(judge: Run, said: JudgementConfig) -> Votes:
-    """Read a judge's votes; one that was cut off is unreadable, even with a judgement in it."""
-    found, form, damage = Votes(), said.form, parquet.Damage()
+def read(judge: Run, said: JudgementConfig, found: Votes, known: set[Path]) -> Votes:
+    """Read a judge's votes; one that was cut off is unreadable, even with a judgement in it.
+
+    They are added to `found`, but for those of the parts `known`, which gets those that are read.
+    """
+    form, damage, now = said.form, parquet.Damage(), {*shards.files(judge.attempts)}
     end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
-    for batch in shards.batches(judge.attempts, ATTEMPTS, names, damage):
-        for row in batch.to_pylist():
-            start = final_part(row["text"], end) if row["finish_reason"] == "stop" else None
-            name = row["question_id"]
-            said_last = "" if start is None else row["text"][start:]
-            means = judgement.read(said_last, form, prompts.tag(name))
-            found.setdefault(name, {})[row["trial"]] = means
+    fresh = shards.batches(judge.attempts, ATTEMPTS, names, damage, only=lambda p: p not in known)
+    for row in itertools.chain.from_iterable(batch.to_pylist() for batch in fresh):
+        start = final_part(row["text"], end) if row["finish_reason"] == "stop" else None
+        name = row["question_id"]
+        said_last = "" if start is None else row["text"][start:]
+        means = judgement.read(said_last, form, prompts.tag(name))
+        found.setdefault(name, {}).setdefault(row["trial"], means)
+    known |= {path for path in now if path.suffix == ".parquet"}
     if damage.lines:
         warn(f"{judge.path}: {damage}; set aside, so these texts are judged again")
         shards.set_aside(damage, ATTEMPTS)
     return found
+
+
+def written(run: Run) -> dict[tuple[str, int], list[str]]:
+    """Return what the judge that made the verdicts wrote of each attempt, by question and trial."""
+    if not (made_by := graded.verdicts_made_of(run).get("verifier", {})).get("judgement"):
+        return {}
+    judge, by_text = judge_of(run, made_by), dict[str, list[str]]()
+    try:
+        template = untrusted.read_text(judge.path / "prompt.txt", _LONGEST)
+        attempts = texts.texts_to_judge(run, template)
+    except (OSError, ValueError, UserError):
+        return {}
+    columns, damage = [*KEY, "text"], parquet.Damage()
+    rows = pa.Table.from_batches(shards.batches(judge.attempts, ATTEMPTS, columns, damage), _TEXTS)
+    for row in rows.sort_by("trial").to_pylist():
+        by_text.setdefault(row["question_id"], []).append(row["text"] or "")
+    ids = rowkeys.question_ids(run).to_pylist()
+    pairs = zip(attempts["key"].to_pylist(), attempts["judged"].to_pylist(), strict=True)
+    return {(ids[key >> 32], key & 0xFFFFFFFF): by_text.get(name, []) for key, name in pairs}
 
 
 def _prepare(run: Run, judge: Run, template: str, attempts: pa.Table) -> None:
@@ -217,17 +273,15 @@ def _rows(
 
 
 def _derive(
-    run: Run, panel: Sequence[Judge], attempts: pa.Table, made_from: Mapping[str, Any]
+    run: Run, of_judges: Sequence[Votes], attempts: pa.Table, made_from: Mapping[str, Any]
 ) -> None:
     """Write the verdicts of all pending parts of attempts, by the votes of a panel of judges."""
     v, votes, keys = run.cfg.verifier, run.cfg.verifier.sampling.trials, attempts["key"].to_numpy()
-    of_judges = [read(judge, form) for judge, form in panel]
     rows = list[dict[str, Any] | None]()
     for name in attempts["judged"].to_pylist():
         given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in of_judges)
         counted = [[one for one in of if one is not None][:votes] for of in given]
-        whole = [*itertools.chain.from_iterable(counted)]
-        rows.append(verdict(whole, v) if name in of_judges[0] else None)
+        rows.append(verdict(counted, v) if name in of_judges[0] else None)
     kept = np.array([row is not None for row in rows], bool)
     columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
     ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
@@ -264,20 +318,22 @@ def _others(run: Run, judge: Run) -> Iterator[Judge]:
 _OF_VOTES = pa.schema([VERDICTS.field(n) for n in ("a", "b", "c", "label", "points", "votes")])
 
 
-def verdict(read: Sequence[str | int], v: VerifierConfig) -> dict[str, Any]:
-    """Return the verdict of an attempt's readable votes.
+def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[str, Any]:
+    """Return the verdict of an attempt's readable votes, in order of judges and trials.
 
     `a`, `b` and `c` are the shares of votes for correct (or all points), wrong, and no answer. The
     label is the most frequent outcome; of equally frequent ones the one with the lowest score.
-    Without any vote it is `UNDECIDED`.
+    Without any vote it is `UNDECIDED`. `points` is the position of the score in `v.scores`: of the
+    mean of all votes, or with votes=majority the label's. Where votes are missing, those that are
+    there count again in their order, which does not change the expected mean.
 
-    >>> verdict(["correct", "wrong", "correct"], VerifierConfig())["label"]
-    'A'
-    >>> of = VerifierConfig(judgement=JudgementConfig(points=7))
-    >>> [verdict(votes, of).get("points") for votes in ([7, 2, 2, 1], [7, 0], [])]
-    [2, 0, None]
+    >>> of = VerifierConfig(kind="generate", judgement=JudgementConfig(points=7))
+    >>> of.sampling.trials = 3
+    >>> found = [verdict([votes], of) for votes in ([7, 2, 2], [7, 0], [])]
+    >>> [(one["label"], one.get("points"), len(one["votes"])) for one in found]
+    [('B', 11, 3), ('B', 14, 2), ('U', None, 0)]
     """
-    most = v.judgement.points
+    most, read = v.judgement.points, [*itertools.chain.from_iterable(by_judge)]
     if not read:
         return {"label": UNDECIDED, "votes": []}
     counts = Counter[Any](read)
@@ -287,6 +343,12 @@ def verdict(read: Sequence[str | int], v: VerifierConfig) -> dict[str, Any]:
     a, c = (counts[one] / len(read) for one in (full, none))
     label = _LABEL[choice] if isinstance(choice, str) else "A" if choice == most else "B"
     points = choice if isinstance(choice, int) else None
+    if (v.judgement.votes, v.ballots > 1) == ("mean", True):
+        worth = dict[Any, float](enumerate(v.judgement.scores or ())) | {"correct": 1.0}
+        scored = [[worth.get(one, 0.0) for one in of] for of in by_judge if of]
+        full = np.concatenate([np.resize(of, v.sampling.trials) for of in scored])
+        mean = np.resize(full, v.ballots).mean()
+        points = int(np.abs(np.array(v.scores) - mean).argmin())
     words = [*map(str, read)]
     return {"a": a, "b": 1 - a - c, "c": c, "label": label, "points": points, "votes": words}
 

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.prepare import models, sizing
+from bayes_at_n.pipeline.prepare import estimate, models, sizing
 from bayes_at_n.pipeline.store import graded, labels, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
@@ -94,6 +94,16 @@ def _verify(original: Run) -> None:
         else:
             note_alone("verify: nothing pending, all attempts have a verdict")
         calibrate.report(run)
+
+
+def dry_run(run: Run, verb: str, on_cluster: bool) -> None:
+    """Call `estimate.dry_run`; for `run` also print what a judge that writes will cost."""
+    expected = estimate.dry_run(run, on_cluster)
+    judges = verb == "run" and "verify" in run.cfg.stages
+    if judges and run.cfg.verifier.kind == "generate":
+        template = prompts.read_template(run.cfg.verifier)
+        judge = generated.judge_of(run, identity(run.cfg, verifier_as_model(run.cfg), template))
+        generated.dry_run(run, judge, template, expected, on_cluster)
 
 
 def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:

@@ -138,13 +138,11 @@ class Session:
         }
 
 
-def in_words(counts: Counter[str], seconds: float, boxes: bool = True) -> str:
+def in_words(counts: Counter[str], seconds: float, boxes: bool) -> str:
     """Summarize the attempts of some seconds for the progress line; empty without any.
 
-    `boxes`: whether answers are expected in boxes.
-
     >>> counts = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
-    >>> in_words(Counter(counts), 2.0)
+    >>> in_words(Counter(counts), 2.0, True)
     '6.76k tokens/s, 75% boxed, 25% truncated'
     """
     if not (attempts := counts["attempts"]):

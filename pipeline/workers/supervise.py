@@ -40,6 +40,7 @@ class Task(NamedTuple):
     is_over: Callable[[], bool]  # whether nothing is pending, or nothing more may begin
     check: Callable[[], None]  # called twice a second; an exception ends all workers
     interrupted: Callable[[int, int], Interrupted]  # makes the error, from pending and signal
+    boxes: bool = False  # whether answers are expected in boxes
 
 
 def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) -> None:
@@ -222,6 +223,6 @@ class _Supervisor:
             counts.update({name: record[name] for name in COUNTS})
         running = [replica for replica in self.replicas if replica.slot]
         loading = sum(not replica.loaded for replica in running)
-        parts = [in_words(counts, time.monotonic() - meter.started)]
+        parts = [in_words(counts, time.monotonic() - meter.started, self.task.boxes)]
         parts += [f"{len(running) - loading} of {len(self.replicas)} replicas"] * bool(running)
         return ", ".join(filter(None, [*parts, f"{loading} loading" * bool(loading)]))

@@ -105,10 +105,7 @@ def test_a_function_on_a_list_of_questions_is_a_run_like_any_other(capsys: Capsy
     assert run.questions.to_pandas().gold.tolist() == ["2", "4", "6", "8"]
     # Tables count and iterate their rows.
     assert (len(run.questions), len(run.attempts), len(run.grades)) == (4, 32, 32)
-    assert [row["gold"] for row in run.questions] == ["2", "4", "6", "8"]
-    assert sum(row["outcome"] == "correct" for row in run.grades) == run.matrix.sum()
     assert {row["text"] for row in run.attempts} == {*attempts.text}
-    assert run.grades.to_pandas(["trial", "box"]).shape == (32, 2)
 
 
 def test_attempts_are_arrow_and_only_what_is_asked_for(tmp_path: Path) -> None:
@@ -153,9 +150,6 @@ def test_a_function_that_fails_is_named_and_what_it_has_made_is_kept() -> None:
     # Another function under the same name is another model.
     with pytest.raises(UserError, match=r"model\.weights is .*failing.* there and .*Adder"):
         evaluate(model=adder, **arguments)
-    # So are other questions.
-    with pytest.raises(UserError, match=r"question questions-02.* is gone"):
-        evaluate(model=failing, **arguments | {"dataset": SUMS[:1]})
 
 
 @pytest.mark.parametrize(

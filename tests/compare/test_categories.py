@@ -11,10 +11,8 @@ from helpers import Capsys, again, described, run_of
 from scipy.stats import false_discovery_control, norm
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.comparison import compare
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.report import panels
 from bayes_at_n.pipeline.score import by_category
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -120,13 +118,10 @@ def test_compare_names_what_stands_out_after_correction(tmp_path: Path, capsys: 
 
 def test_a_category_that_the_worse_model_wins_names_it_above(tmp_path: Path) -> None:
     for name, lines in {"a": ["1" * 16] * 3 + ["0" * 16], "b": ["0" * 16] * 3 + ["1" * 16]}.items():
-        run = run_of(
-            tmp_path, name, {f"q{i}": x for i, x in enumerate(lines)}, "dataset.fields.category=s"
-        )
+        marks = {f"q{i}": x for i, x in enumerate(lines)}
+        run = run_of(tmp_path, name, marks, "dataset.fields.category=s")
         described(run.path, [{"category": [[s]]} for s in "xxxy"])
-    [cohort] = cohorts_of.load(cfg := analysis.load([f"runs={tmp_path}"]))
-    panel, _ = panels.dataset(cohort, cfg, lambda: None)
-    tables = {table["title"]: table for table in panel["tables"]}
-    cells = [[text for text, _ in row] for row in tables["Differences by category"]["rows"]]
-    assert {(row[0], row[2], row[3]) for row in cells} == {("x", "a", "b"), ("y", "b", "a")}
-    assert all("±" in text for text, _ in tables["By category"]["rows"][0][2:])
+    compare(analysis.load([f"runs={tmp_path}", f"out={tmp_path / 'out'}"]))
+    [record] = json.loads((tmp_path / "out" / "compare.json").read_text())["datasets"]
+    rows = {row["category"]: row for row in record["category_differences"]}
+    assert [rows[of]["above"] for of in "xy"] == ["a", "b"] and rows["y"]["difference"] > 0

@@ -1,15 +1,13 @@
 """Which runs of a dataset can be compared, and what is said of those that cannot."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from helpers import THREE, Capsys, add_grades, run_of
+from helpers import THREE, Capsys, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort, comparison, differences
+from bayes_at_n.pipeline.compare import cohort, differences
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -18,28 +16,6 @@ from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
 def load(root: Path, *arguments: str) -> list[cohort.Cohort]:
     return cohort.load(analysis.load([f"runs={root}", *arguments]))
-
-
-def test_settings_take_lists_short_keys_and_folders(tmp_path: Path) -> None:
-    cfg = analysis.load(
-        [
-            "dataset=a,b",
-            "model=[x, y]",
-            "metrics=pass@1,pass^16",
-            "thresholds=t.json",
-            "rubric.weights.exact-match=[0, 2]",
-            "out=null",
-            str(tmp_path),
-        ]
-    )
-    assert (cfg.dataset, cfg.model) == (["a", "b"], ["x", "y"])
-    assert cfg.scoring.metrics == ["pass@1", "pass^16"]
-    assert cfg.out is None
-    assert (cfg.thresholds.file, cfg.thresholds.scope) == ("t.json", "cohort")
-    assert cfg.rubric.weights == {"exact-match": [0, 2]}
-    assert cfg.folders == [str(tmp_path)]
-    assert analysis.load(["model=1.10,007,null"]).model == ["1.10", "007", "null"]
-    assert analysis.load([r"report.title=costs \${x}"]).report.title == "costs ${x}"
 
 
 def test_outcomes_are_those_of_the_grades(tmp_path: Path) -> None:
@@ -116,18 +92,13 @@ def test_one_damaged_data_set_does_not_hide_another(tmp_path: Path, capsys: Caps
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["dataset=sum"], "dataset=sum: .* sums"),
-        (["dataset=empty"], "dataset=empty: no such run"),
-        (["model=z"], "model=z: .* has x"),
-    ],
+    ("argument", "named"), [("dataset=sum", "sums"), ("dataset=empty", "no such"), ("model=z", "x")]
 )
-def test_names_that_are_not_there(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_names_that_are_not_there(tmp_path: Path, argument: str, named: str) -> None:
     run_of(tmp_path, "x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=said):
-        load(tmp_path, *arguments)
+    with pytest.raises(UserError, match=f"{argument}: .*{named}"):
+        load(tmp_path, argument)
 
 
 def test_differences_name_protocol_and_grader(tmp_path: Path) -> None:
@@ -152,22 +123,14 @@ def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -
 
 
 def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
-    sound = run_of(tmp_path, "x").path
-    broken, empty = run_of(tmp_path, "broken").path, tmp_path / "empty"
+    sound, broken = run_of(tmp_path, "x").path, run_of(tmp_path, "broken").path
     (broken / "config.yaml").write_text("a: [")
-    empty.mkdir()
     (ours := tmp_path / "_compare").mkdir()
-    (one,) = cohort.load(analysis.load([str(broken), str(empty), str(ours), str(sound)]))
-    assert one.names == ["x"]
+    (one,) = cohort.load(analysis.load([str(broken), str(ours), str(sound)]))
     told = " ".join(capsys.readouterr().err.split())
-    assert f"{broken} is left out: {broken / 'config.yaml'}" in told
-    assert f"{empty} is left out: {empty} is not a run folder" in told and "name those" not in told
-    assert str(ours) not in told
-    (one,) = cohort.load(analysis.load([str(sound.parent)]))
-    assert one.names == ["x"] and str(broken) in capsys.readouterr().err
+    assert one.names == ["x"] and str(broken / "config.yaml") in told and str(ours) not in told
     with pytest.raises(UserError, match=r"broken/config\.yaml"):
-        cohort.load(analysis.load([str(broken), str(empty)]))
-    assert "left out" not in capsys.readouterr().err
+        cohort.load(analysis.load([str(broken)]))
 
 
 def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Path) -> None:
@@ -178,18 +141,11 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
             imported = {"imported": {"sampling_known": known}}
             runfolder.write_json(run.manifest, manifest | imported)
     (one,) = load(tmp_path)
-    (line,) = [line for line in one.differences if line.startswith("sampling settings")]
-    assert " told " in line and "seeded" not in line
-    (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
-    assert "0.6" in line and "0.1" in line and "told" not in line and "0.4" not in line
     protocols = {m.name: differences.protocol(m.run) for m in one.members}
     temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
-    add_grades(one.members[0].run, "other", [])
-    of = [line for line in load(tmp_path)[0].differences if line.startswith("grades of")]
-    assert len(of) == 1 and one.names[0] in of[0]
-    runfolder.write_json(one.members[0].run.manifest, {"imported": "by hand"})
-    assert not any("sampling of seeded" in line for line in load(tmp_path)[0].differences)
+    (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
+    assert "0.6" in line and "0.1" in line and "told" not in line
 
 
 def test_pooling_stacks_the_questions_of_the_models_that_all_hold(tmp_path: Path) -> None:
@@ -234,23 +190,3 @@ def test_a_problem_that_occurs_twice_is_two_questions(tmp_path: Path, capsys: Ca
     told = capsys.readouterr().err
     assert "odd is left out" in told and "question 1" in told
     assert "bad is left out" in told
-
-
-def test_what_is_made_of_many_models_grows_as_their_number() -> None:
-    """Counted, not timed: cells of all tables, and the record."""
-    sizes, cfg = [], analysis.load([])
-    for models in (60, 120, 240):
-        R = (
-            np.random.default_rng(0).random((models, 6, 8))
-            < np.linspace(0, 1, models)[:, None, None]
-        )
-        one = cohort.from_arrays("d", [f"m{i:03d}" for i in range(models)], [*"123456"], R)
-        tables = comparison.tables_of(one, cfg)
-        assert "pairs" not in tables
-        cells = sum(len(of.rows) * len(of.columns) for of in tables.values())
-        record = json.dumps(comparison._record(one, cfg, tables), default=str)
-        drawn = comparison.figures_of(one, cfg, tables).values()
-        assert max(len(of.axes[0].get_yticks()) for of in drawn) <= 60
-        sizes.append((cells / models, len(record) / models))
-    assert np.ptp([cells for cells, _ in sizes]) < 1
-    assert sizes[2][1] < 1.5 * sizes[0][1]

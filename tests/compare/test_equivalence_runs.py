@@ -80,21 +80,19 @@ def test_numbers_are_those_of_the_outcomes(folders: list[str], capsys: Capsys, d
 
 def test_verdicts_name_the_margin_and_what_would_settle_it(tmp_path: Path) -> None:
     good = {f"q{i}": "11111111" for i in range(30)}
-    poor = {f"q{i}": "0011" * (i % 2) + "1100" * 2 for i in range(30)}
-    poor = {name: line[:8] for name, line in poor.items()}
-    for name, marks in (("good", good), ("poor", poor), ("same", good), ("near", A)):
+    poor = {f"q{i}": ("0011" * (i % 2) + "1100" * 2)[:8] for i in range(30)}
+    for name, marks in (("good", good), ("poor", poor), ("same", good)):
         run_of(tmp_path, name, marks)
     folder = tmp_path / "sums"
-    different = compared(str(folder / "good"), str(folder / "poor"), "replay=0")
-    assert different["words"].startswith("different: accuracy of good minus poor is +50.00 points")
-    assert "(margin 1 point)" in different["words"]
-    shutil.rmtree(folder / "_equivalence")
-    same = compared(str(folder / "good"), str(folder / "same"), "replay=0", "margin=2")
-    assert same["words"].startswith("equivalent within 2 points")
-    shutil.rmtree(folder / "_equivalence")
-    undecided = compared(str(folder / "good"), str(folder / "same"), "replay=0", "margin=0.5")
     n = equivalence(np.ones((30, 8)), np.ones((30, 8)), 0.005).trials
-    assert f"{n:.0f} trials of each run would decide it" in undecided["words"]
+    for other, margin, words in (
+        ("poor", 1, "different: accuracy of good minus poor is +50.00 points"),
+        ("same", 2, "equivalent within 2 points"),
+        ("same", 0.5, f"{n:.0f} trials of each run would decide it"),
+    ):
+        found = compared(str(folder / "good"), str(folder / other), "replay=0", f"margin={margin}")
+        assert words in found["words"]
+        shutil.rmtree(folder / "_equivalence")
 
 
 def test_trials_with_one_seed_are_pairs(folders: list[str], tmp_path: Path) -> None:
@@ -119,13 +117,6 @@ def test_trials_with_one_seed_are_pairs(folders: list[str], tmp_path: Path) -> N
     assert pair.load(folders).shared == 0
     late = run_of(tmp_path, "late", {"a": "111+.", "b": "10101", "c": "1.101"})
     assert pair.load([folders[0], str(late.path)]).trials[1].tolist() == [0, 2]
-
-
-def test_questions_are_matched_by_hash_whatever_their_order(tmp_path: Path) -> None:
-    turned = dict(reversed(B.items()))
-    folders = [str(run_of(tmp_path, n, m).path) for n, m in (("x", A), ("turned", turned))]
-    found = compared(*folders, "replay=0")
-    assert found["accuracy"]["difference"] == pytest.approx(2 / 24)
 
 
 def test_one_trial_takes_questions_as_the_sample(tmp_path: Path) -> None:
@@ -163,20 +154,13 @@ def refusal(*arguments: str) -> str:
 def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: Path) -> None:
     x, y = folders
     other = str(run_of(tmp_path, "other", A, gold={"c": "7"}).path)
-    fewer = str(run_of(tmp_path, "fewer", {"a": "1111", "b": "1111"}).path)
     raw = str(run_of(tmp_path, "raw", {"a": "++", "b": "++", "c": "++"}).path)
     gaps = str(run_of(tmp_path, "gaps", {"a": "1.", "b": ".1", "c": "1."}).path)
-    assert "two run folders" in refusal(x)
-    assert "two run folders" in refusal(x, y, fewer)
+    assert "two run folders" in refusal(x) and "two run folders" in refusal(x, y, other)
     assert "margin=0" in refusal(x, y, "margin=0")
-    assert "named twice" in refusal(x, str(Path(x) / ".." / "x"))
-    assert "is not a run folder" in refusal(x, str(tmp_path))
-    for folder, shared, own in ((other, 2, 3), (fewer, 2, 2)):
-        line = refusal(x, folder)
-        assert f"questions.parquet: question_hash: {shared} of its {own} questions" in line
-        assert "sample the same questions" in line
-    assert "raw: nothing graded yet" in refusal(x, raw)
-    assert "gaps/grades: outcome: no trial is graded for every question" in refusal(x, gaps)
+    assert "twice" in refusal(x, str(Path(x) / ".." / "x"))
+    assert "question_hash: 2 of its 3 questions" in refusal(x, other)
+    assert "raw: " in refusal(x, raw) and "gaps/grades: outcome" in refusal(x, gaps)
     one = [str(run_of(tmp_path, name, {"a": "1"}).path) for name in ("one", "two")]
     assert "sampling.trials=8" in refusal(*one)
 
@@ -184,19 +168,15 @@ def test_runs_that_cannot_be_compared_are_refused(folders: list[str], tmp_path: 
 def test_what_cannot_be_replayed_is_refused(folders: list[str], tmp_path: Path) -> None:
     x = folders[0]
     y = str(run_of(tmp_path, "plain", B, "engine.name=transformers").path)
-    assert "model.id=/nowhere/plain: no such folder" in (line := refusal(x, y))
-    assert line.endswith("leave the replay out: replay=0")
+    assert "model.id=/nowhere/plain" in (line := refusal(x, y)) and "replay=0" in line
     path = Path(y) / "questions.parquet"
     table = pq.read_table(path)
     prompts = pa.array([[1, 2, 3], [1, 2, 4], [1, 2, 3]], pa.list_(pa.int32()))
     place = table.schema.get_field_index("prompt_token_ids")
     parquet.write_part(path, table.set_column(place, "prompt_token_ids", prompts))
-    line = refusal(x, y)
-    assert "prompt_token_ids: those of question b are not those in" in line and "replay=0" in line
+    assert "prompt_token_ids: those of question b" in refusal(x, y)
     rewrite(x, logprobs=[None] * 24)
-    line = refusal(x, y)
-    assert "attempts: token_ids, logprobs: none" in line
-    assert "sampling.logprobs=true" in line
+    assert "sampling.logprobs=true" in refusal(x, y)
 
 
 def sibling(run: Path, name: str, *settings: str) -> Path:
@@ -270,30 +250,14 @@ def test_a_server_replays_as_the_engine(whole_run: tuple[Path, str], server: Ser
     assert kl_terms(found.logprobs_a, found.logprobs_b).mean() < 1e-4
 
 
-def int8(folder: Path, of: Path) -> Path:
-    """A model whose matrices were rounded to int8, row by row, and are stored as they were."""
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(of, folder)
-    weights = load_file(folder / "model.safetensors")
-    for name, weight in weights.items():
-        if weight.ndim == 2:
-            step = weight.float().abs().amax(dim=1, keepdim=True) / 127
-            weights[name] = ((weight.float() / step).round() * step).to(weight.dtype)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
 @pytest.mark.soak
 def test_real_pairs(forker: Forker, tmp_path: Path) -> None:
     """What docs/equivalence.md tells, with fewer trials."""
-    quantised = int8(tmp_path / "int8-model", Path(compose.load([]).model.id))
     settings = {
         "plain": [],
         "twice": [BATCH],
         "float32": ["model.dtype=float32"],
         "hot": ["sampling.temperature=0.65"],
-        "int8": [f"model.id={quantised}"],
     }
     for name, own in settings.items():
         line = ["verifier=none", "sampling.trials=40", *own]
@@ -306,9 +270,7 @@ def test_real_pairs(forker: Forker, tmp_path: Path) -> None:
     share = {name: of["tokens"][2]["mean"] for name, of in found.items()}
     kl = {name: of["tokens"][1]["mean"] for name, of in found.items()}
     assert share["twice"] < 0.01 < share["float32"] < share["hot"] < 0.1
-    assert kl["twice"] < 1e-6 and kl["hot"] < 1e-6 < kl["float32"] < 1e-3 > kl["int8"] > 1e-6
-    cooler = found["hot"]["scores"][2]
-    assert cooler["low"] > 0  # tokens sampled at 0.65 are less likely, although the model is one
-    for name in ("twice", "float32", "int8"):
+    assert kl["twice"] < 1e-6 and kl["hot"] < 1e-6 < kl["float32"] < 1e-3
+    assert found["hot"]["scores"][2]["low"] > 0  # sampled at 0.65 they are less likely
+    for name in ("twice", "float32"):
         assert found[name]["verdict"] == "equivalent", found[name]["words"]
-    assert found["hot"]["accuracy"]["difference"] > 0

@@ -20,11 +20,6 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.pipeline.display.table import Table
 
-MARKS = {
-    "good": {"a": "111101", "b": "110110", "c": "0111~1"},
-    "near": {"a": "110011", "b": "110111", "c": "010101"},
-    "poor": {"a": "1000", "b": "0~~0", "c": "0100"},
-}
 TENSOR = (np.random.default_rng(3).random((3, 6, 5)) < [[[0.4]], [[0.5]], [[0.7]]]).astype(np.int8)
 DEAR = {"rasch_mml", "rasch_mml_credible", "thompson", "bayesian_mcmc"}
 
@@ -59,7 +54,7 @@ def test_only_complete_trials_count() -> None:
     assert kept.shape == (2, 2, 2) and "2 of 4 trials" in notes[0]
     assert complete(cohort, least=1)[0].shape == (2, 2, 2)
     data[0, 0, 1] = -1
-    with pytest.raises(UserError, match=r"1 of 4 trials .* needs 2 or more: generate"):
+    with pytest.raises(UserError, match="1 of 4 trials"):
         complete(from_arrays("gaps", ["a", "b"], ["1", "2"], data))
     assert scores("borda", np.ma.masked_equal(data, -1)) == "some trials are missing"
     assert "at least 2 models" in str(scores("borda", TENSOR[:1]))
@@ -87,14 +82,6 @@ def nothing(tensor: Any, **_: Any) -> Any:
     return None, np.full(len(tensor), np.nan)
 
 
-def huge(*_: Any, **__: Any) -> Any:
-    return None, np.ones(1 << 40)
-
-
-def ended(*_: Any, **__: Any) -> Any:
-    raise SystemExit
-
-
 def tabled(data: Any, *asked: str) -> dict[str, Table]:
     models, questions = ([*"abcdefgh"[:size]] for size in np.shape(data)[:2])
     return tables_of(from_arrays("made", models, questions, data), analysis.load([*asked]))
@@ -107,33 +94,24 @@ def test_nothing_of_scorio_without_ranking(monkeypatch: Any) -> None:
         tabled(TENSOR, "ranking=borda")
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("ranking=bradly_terry", "ranking.methods=bradly_terry: no such .*mean bradley_terry"),
-        ("ranking=borda,avg", "ranking.methods=avg: .*majority_judgment"),
-        ("ranking.seconds=0", "ranking.seconds=0"),
-    ],
-)
-def test_wrong_settings(setting: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        analysis.load([setting])
-
-
-def test_all_is_every_method_once() -> None:
-    chosen = analysis.load(["ranking=borda,all"]).ranking.chosen()
-    assert chosen == [*METHODS]
+def test_methods_are_chosen_by_name_or_all() -> None:
+    assert analysis.load(["ranking=borda,all"]).ranking.chosen() == [*METHODS]
     assert analysis.load(["ranking=borda,rasch,borda"]).ranking.chosen() == ["borda", "rasch"]
+    for wrong, named in (
+        ("ranking=bradly_terry", "methods=bradly_terry: .*bradley_terry"),
+        ("ranking=borda,avg", "methods=avg"),
+        ("ranking.seconds=0", "seconds=0"),
+    ):
+        with pytest.raises(UserError, match=named):
+            analysis.load([wrong])
 
 
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (ended, "no ranks: its process ended with status 0"),
-        (forever, "no ranks: more than 0.1 s of processor time; time grows as L M N;"),
-        (killed, "no ranks: its process ended with status -9"),
-        (nothing, "no ranks: ValueError: the result holds nan"),
-        (huge, "no ranks: (MemoryError|_ArrayMemoryError)"),
+        (forever, "no ranks: more than 0.1 s"),
+        (killed, "no ranks: .*status -9"),
+        (nothing, "no ranks: .*nan"),
     ],
 )
 def test_what_cannot_be_done_is_said(what: Any, said: str, monkeypatch: Any) -> None:

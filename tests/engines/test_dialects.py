@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayes_at_n.pipeline.base.errors import Replaced, UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.sampling import SamplingConfig
 from bayes_at_n.pipeline.engines import dialects
-from bayes_at_n.pipeline.engines.client import Client, Retryable
+from bayes_at_n.pipeline.engines.client import Retryable
 from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
-from bayes_at_n.pipeline.engines.probe import missing
-from bayes_at_n.pipeline.engines.served import Model
-from bayes_at_n.pipeline.prepare.endpoint import Facts
 from bayes_at_n.pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
@@ -81,18 +77,6 @@ def test_what_is_no_answer_is_asked_for_again(data: Any) -> None:
         read(data)
 
 
-def test_chat_turns_that_a_server_cuts() -> None:
-    model = Model(Client(served().engine), Facts("chat", "m"), {})
-
-    def miscounts(count: int) -> str:
-        return model._miscounts(CHAT, Response("x", "stop", prompt_tokens=count))
-
-    assert miscounts(40) == miscounts(39) == miscounts(41) == ""  # a template may hold the date
-    assert "20" in miscounts(20) and "41" in miscounts(20)
-    with pytest.raises(Replaced):
-        miscounts(80)
-
-
 OF_CHOICES = ["choices", "usage", "message", "content", "text", "finish_reason", "reasoning", "id"]
 OF_TOKENS = ["logprobs", "token_logprobs", "top_logprobs", "token_ids", "logprob"]
 KEYS = st.sampled_from([*OF_CHOICES, *OF_TOKENS, "prompt_logprobs"])
@@ -118,35 +102,8 @@ def test_any_object_is_an_answer_or_none(data: dict[str, Any]) -> None:
         assert answer.logprobs is None or all(map(math.isfinite, answer.logprobs))
 
 
-def test_what_a_run_misses_is_said_and_named() -> None:
-    cfg = compose.load(["engine=openai", "engine.url=http://h/v1", "sampling=paper"])
-    good: dict[str, Any] = {"logprobs": True, "prompt_logprobs": True, "replay": 0.001}
-    assert not missing(good, cfg)
-    assert [*missing(good | {"logprobs": False}, cfg)] == ["logprobs"]
-    assert [*missing(good | {"replay": 0.2}, cfg)] == ["logprobs"]
-    assert [*missing(good | {"prompt_logprobs": False}, cfg)] == ["prompt_logprobs"]
-
-
 def served(*settings: str) -> Any:
     return compose.load(["engine=openai", "engine.url=http://h/v1", *settings])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["engine.url=http://user:sesame@h/v1"], "engine.url: .* engine.key_env"),
-        (["engine.url=user:sesame@h:8000/v1"], "engine.url: .* engine.key_env"),
-        (["engine.url='http://h/v1?key=sesame'"], "engine.url: .* engine.key_env"),
-        (["engine.url=http://h:99999/v1"], "engine.url: "),
-        (["engine.url=h/v1"], "engine.url: "),
-        (["engine.url=[http://h/v1,http://g/v1]"], "engine.url: .* router"),
-        (["engine.args.temperature=1"], "engine.args.temperature"),
-    ],
-)
-def test_addresses_and_fields_that_cannot_be_meant(settings: list[str], words: str) -> None:
-    with pytest.raises(UserError, match=words) as refused:
-        served(*settings)
-    assert "sesame" not in str(refused.value)
 
 
 def test_fields_of_requests_are_part_of_what_a_run_is() -> None:

@@ -76,21 +76,6 @@ def test_a_killed_core_is_one_line_and_what_is_finished_is_kept(
     assert_whole(folder, reference[1])  # what both engines made
 
 
-DEADLY = """
-from bayes_at_n.pipeline.engines.vllm import VllmEngine as V
-V.prompt_logprobs = lambda v, p: v.core.processes[0].kill() or v.next_logprobs(p, [0], print)
-"""
-
-
-@pytest.mark.soak
-def test_a_core_that_dies_of_log_probs_of_prompts_costs_no_attempt(
-    forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
-) -> None:
-    said = start(tmp_path / "run", forker, SAMPLED, before=DEADLY).finish()
-    assert "the engine failed" in said and "Traceback" not in said
-    assert_whole(tmp_path / "run", reference[1])
-
-
 @pytest.mark.soak
 def test_the_processes_of_a_closed_engine_have_ended(forker: Forker, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -144,21 +129,6 @@ def test_signals_leave_no_process_and_lose_nothing(
     if size == 1:  # sums over two processes may round otherwise
         start(folder, None, SAMPLED).finish()
         assert_whole(folder, reference[1])
-
-
-@pytest.mark.soak
-def test_a_worker_of_the_core_that_is_killed_ends_the_command_in_good_order(
-    reference: tuple[Path, Attempts], tmp_path: Path
-) -> None:
-    few = len(reference[1]) // 8
-    command = start(tmp_path / "run", None, SAMPLED, "engine.tensor_parallel_size=2", hold=few)
-    before = command.held()
-    processes = family(command)
-    named(processes, "Worker_TP1").kill()
-    command.release()
-    assert command.wait() == 1, command.text()
-    assert "failed while generating" in command.text() and gone(processes)
-    assert before and all(stored(tmp_path / "run").get(key) == row for key, row in before.items())
 
 
 @pytest.mark.soak

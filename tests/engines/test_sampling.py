@@ -9,7 +9,6 @@ import tiny_models
 from forked import Forker
 from helpers import ROOT, make_tokenizer, settings
 
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.engines.text import joined
 from bayes_at_n.verifiers.maths.boxed import extract
@@ -162,25 +161,6 @@ def test_a_mark_within_the_answer_moves_no_split() -> None:
     unfinished = joined(r"is it \boxed{1}?", None, "</think>", True)
     assert extract(unfinished, truncated=False).answer is None
     assert joined(None, "b", None, True) == "b" and joined("a", "", None, False) == "a"
-
-
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [
-        (["engine=transformers", "sampling.thinking_budget=4"], "sampling.thinking_budget"),
-        (["sampling.thinking_budget=4"], "sampling.thinking_budget"),
-        (["engine=transformers", "model.quantization=fp8"], "model.quantization"),
-        (["engine=openai", "engine.url=http://h/v1", "model.adapter=a/b"], "model.adapter"),
-        (["model.reasoning_parser=auto", "model.reasoning_end=null"], "model.reasoning_parser"),
-        (["sampling.min_p=2"], "sampling.min_p"),
-        (["sampling.repetition_penalty=0"], "sampling.repetition_penalty"),
-        (["sampling.repetition_detection.max_pattern_size=4"], "sampling.repetition_detection"),
-    ],
-)
-def test_settings_that_cannot_be_meant(words: list[str], key: str) -> None:
-    with pytest.raises(UserError) as error:
-        settings(*words)
-    assert str(error.value).startswith(key)
 
 
 ARCHITECTURE = """

@@ -1,7 +1,6 @@
 """Weights of other checkpoints in a loaded engine: real ones, and engines that swap badly."""
 
 import ast
-import itertools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -113,19 +112,6 @@ def test_of_a_series_two_are_loaded_where_that_is_proven(
         assert used[-1].cfg is checkpoints[-1]
     assert len({id(engine) for engine in used}) == loads
     assert [*weights._proven.values()] == [made_by is Sound]
-
-
-def test_the_folder_of_a_loaded_model_may_be_deleted(
-    checkpoints: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.base.engines.Kind.made_by", Sound)
-    used = list[Any]()
-    with engines.keeping():
-        for cfg in checkpoints[:4]:
-            used.append(engines.load(cfg, 100))
-            shutil.rmtree(cfg.model.id)
-    assert not any(a is b for a, b in itertools.pairwise(used))
-    assert not weights._proven  # no checkpoint is left that would prove it
 
 
 def test_longer_requests_and_other_settings_load_anew(

@@ -33,11 +33,7 @@ hold()
 
 
 def start(
-    folder: Path,
-    forker: Forker | None,
-    *more: str,
-    trials: int = TRIALS,
-    hold: float | None = None,
+    folder: Path, forker: Forker | None, *more: str, trials: int = TRIALS, hold: float | None = None
 ) -> Command:
     return Command(folder, forker, *SETTINGS, f"sampling.trials={trials}", *more, hold=hold)
 

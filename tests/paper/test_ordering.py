@@ -104,33 +104,6 @@ def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
         assert len(among.tables) > len(alone.tables)
 
 
-def test_printed_means_of_000_are_held_against_rows_and_of_001_against_columns() -> None:
-    cohort = the_papers("brumo25", trials=24)
-    data = np.asarray(cohort.matrix().data)
-
-    # Two easy questions and ranks far apart, so that some replicates converge and some do not.
-    spread = (np.arange(24) < np.linspace(2, 22, 20)[:, None, None]).repeat(10, axis=1)
-    data = np.where(np.arange(10)[None, :, None] < 9, spread, data).astype(int)
-    cohort = from_arrays("brumo25", cohort.names, cohort.question_ids, data)
-    found = ordering.convergence(tiny(), [cohort]).numbers
-    eleven = [cohort.names.index(printed.short_names()[n]) for n in printed.ELEVEN]
-    cases: list[tuple[str, list[int], convergence.Resample]] = [
-        ("000", eleven, "rows"),
-        ("001", list(range(20)), "columns"),
-    ]
-    for version, models, scheme in cases:
-        [bayes] = convergence.convergence_at(
-            data[models], [studies.BAYES], 200, scheme, tiny().seed
-        )
-        start = f"convergence.{version}.brumo25"
-        assert found[f"{start}.bayes"] == pytest.approx(bayes.mean or np.nan, nan_ok=True)
-        assert found[f"{start}.bayes.other"] == pytest.approx(bayes.capped_mean)
-        assert found[f"{start}.fails"] == (bayes.failed > 0)
-    [other] = convergence.convergence_at(data[eleven], [studies.BAYES], 200, seed=tiny().seed)
-    assert found["convergence.000.brumo25.bayes.other"] != other.capped_mean
-    assert np.isfinite(found["convergence.000.brumo25.bayes"])
-
-
 def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
     close = (np.random.default_rng(3).random((11, 10, 12)) < 0.5).astype(int)
     names = [printed.short_names()[n] for n in printed.ELEVEN]

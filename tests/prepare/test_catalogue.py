@@ -13,8 +13,6 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import DatasetConfig, ModelConfig
 from bayes_at_n.pipeline.prepare import catalogue, endpoint
-from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import fill, options, render, turns
 from bayes_at_n.verifiers.answers.kinds import OR
 
@@ -49,7 +47,7 @@ def test_a_sample_is_read_and_rendered(name: str, tokenizer: Any) -> None:
 def test_the_gold_of_every_sample_is_correct_in_a_box() -> None:
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for cfg in DATASETS.values():
-        if cfg.answer == "code":  # tests/test_code.py runs their solutions
+        if cfg.answer == "code":  # tests/verifiers/test_code.py runs their solutions
             continue
         question = catalogue.sample(cfg)
         for gold in question.gold.split(OR):
@@ -113,13 +111,6 @@ def test_check_says_what_is_gone_or_renamed(own_sets: Any, capsys: Capsys) -> No
     assert same.startswith("same: ") and "split validation" in gone and "answer" in other
     assert main(["prefetch", "dataset=nothing", "--check"]) == 2
     assert main(["prefetch", "dataset=same", "model=demo", "--check"]) == 2
-
-
-def test_an_unverified_dataset_says_so(own_sets: Any, tmp_path: Path, capsys: Capsys) -> None:
-    row = {"problem": "1+1?", "answer": "2"}
-    own_sets("mine", row, row, about={"unverified": True})
-    prepare(Run(compose.load(["dataset=mine", f"run_dir={tmp_path / 'run'}"])))
-    assert "mine" in capsys.readouterr().err
 
 
 def test_catalogue_as_json_and_its_errors(capsys: Capsys) -> None:

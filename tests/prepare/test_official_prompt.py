@@ -19,7 +19,6 @@ from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import official_prompt
 from bayes_at_n.pipeline.store import graded, tables
@@ -41,7 +40,6 @@ STRIPPED = '''
 """
 FIELDS = {"gold_answer": "gold", "llm_response": "response"}
 TEXTS = [r"\boxed{2}", r"So \boxed{3}", "no box"]
-SHIPPED = ("compass-3b", "xverify-0.5b", "general-verifier", "chat-letter")
 
 
 def official(source: bytes, name: str = "PROMPT", **others: Any) -> OfficialPrompt:
@@ -130,16 +128,12 @@ def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> 
         ({"status": 404}, "HTTP status 404"),
         ({"status": 302, "headers": {"Location": "/elsewhere"}}, "HTTP status 302"),
         ({"body": b"x" * 65536, "repeat": 10**6}, "over 262144 bytes"),
-        ({"headers": {"Content-Encoding": "gzip"}}, ""),
     ],
 )
 def test_what_a_server_may_send(
     change: dict[str, Any], named: str, server: Server, cache: Path
 ) -> None:
     vars(server).update(change)
-    if not named:  # kept as it comes, whatever it says of itself: the hash decides
-        assert official_prompt.fetch(PROMPT).read_text() == SOURCE
-        return
     with pytest.raises(UserError) as caught:
         official_prompt.fetch(PROMPT)
     message = str(caught.value)
@@ -151,12 +145,8 @@ def test_what_a_server_may_send(
     ("source", "named"),
     [
         ("PROMPT = 'a {response}' + str(1)", "PROMPT: the file does not assign"),
-        ("PROMPT = f'{response}'", "PROMPT: the file does not assign"),
-        ("PROMPT = '{response}'.format(response=open('/etc/passwd'))", "does not assign"),
-        ("PROMPT = '{response}", "unterminated string"),
-        ("PROMPT = '{response}'\0", "null byte"),
-        ("PROMPT = " + "(" * 9999 + ")" * 9999, "too many nested"),
-        ("PROMPT = " + "-" * 99_999 + "1", "src/p.py:PROMPT: "),
+        ("PROMPT = '{response}'\0", "src/p.py"),
+        ("PROMPT = " + "(" * 9999 + ")" * 9999, "src/p.py"),
         ("PROMPT = '{response.__class__}'", "'response.__class__' is not in"),
         ("PROMPT = '{response} {'", "src/p.py:PROMPT: "),
         ("PROMPT = '{response} {llm_response}'", "must contain {response} once"),
@@ -219,14 +209,11 @@ def test_official_prompt(
     assert [row["logprob_a"] for row in theirs] != [row["logprob_a"] for row in ours]
 
     (cache / PROMPT.sha256).unlink()  # another machine: what is there stays
-    with pytest.raises(UserError, match=r"official: not on this machine.*prefetch"):
+    with pytest.raises(UserError, match=r"official: .*prefetch"):
         stage.verify(judging)
     assert verdicts(run) == theirs
     stage.verify(again(run, f"verifier.prompt={own}"))
     assert verdicts(run) == ours
-    none = ["verifier.prompt=official", "verifier.official.fallback=null"]
-    with pytest.raises(UserError, match=r"official: not on this machine"):
-        stage.verify(Run(load_folder(run.path, none)))
 
 
 def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import settings, write_questions
+from helpers import write_questions
 from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base import hub
@@ -92,26 +92,17 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
         ["line 1", "Frage, Lösung", "dataset.fields.problem=NAME dataset.fields.answer=NAME"],
     ),
     ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
-    ("gzip", b"\x1f\x8b", ["an archive", "unpack the file"]),
     ("no Parquet", b"PAR1" + b"\xff" * 99, ["after row 0", "damaged Parquet", "write the file"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
-    ("null gold", line(answer=None), ["line 1", "answer", "is empty"]),
-    ("empty problem", line(problem=""), ["line 1", "problem", "is empty"]),
     ("list gold", line(answer=["2"]), ["line 1", "'answer' is list", "expected text"]),
-    ("bool gold", line(answer=True), ["line 1", "bool"]),
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
     ("an array", "[1, 2]\n", ["item 1", "not an object"]),
-    ("a torn array", '[{"problem": "p"},', ["not a JSON array"]),
-    ("a deep array", "[" * 200_000, ["not a JSON array"]),
-    ("bad JSON", line() + "\n{nope}", ["line 3", "not JSON"]),
     ("deep JSON", line() + "[" * 200_000, ["line 2", "not JSON"]),
-    ("long integer", '{"id": ' + "9" * 5000 + "}", ["line 1", "not JSON"]),
     ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "UTF-8"]),
     ("UTF-16", line().encode("utf-16"), ["UTF-16", "CSV UTF-8"]),
     ("huge field", line(problem="x" * 100_001), ["line 1", "longer than 100000"]),
     ("half a character", line(problem="\ud800"), ["line 1", "lone surrogate"]),
     ("huge id", line(id="9" * 4500), ["line 1", "id", "100 characters"]),
-    ("two-line id", line(id="a\nb"), ["line 1", "id", "one line"]),
 ]
 
 
@@ -181,12 +172,6 @@ def test_a_bad_csv_names_the_line(tmp_path: Path, content: str | bytes, named: l
         assert word in str(caught.value)
 
 
-def test_what_a_spreadsheet_makes_of_numbers_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "q.csv"
-    path.write_text("problem;answer\na;3,5\nb;1. Feb\nc;2-Jan\nd;Jan-02\ne;7\n")
-    assert "4 gold answers such as '3,5'" in load(path)[1][-1]
-
-
 def test_a_small_parquet_that_says_it_is_large_takes_no_memory(tmp_path: Path) -> None:
     values = pa.array([0] * 1500, pa.int32())
     texts = pa.DictionaryArray.from_arrays(values, pa.array(["x" * 16_000_000]))
@@ -206,19 +191,17 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "saved"])
+@pytest.mark.parametrize("kind", ["parquet", "saved"])
 def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> None:
     folder = offline / "mine"
     folder.mkdir()
     columns = {"Problem": ["1+1?", "2+2?"], "Answer": [2, 4], "extra": ["x", "y"]}
     if kind == "parquet":
         pq.write_table(pa.table(columns), folder / "train-00000-of-00001.parquet")
-    elif kind == "saved":  # a single Dataset, which has no splits
+    else:  # a single Dataset, which has no splits
         from datasets import Dataset
 
         Dataset.from_dict(columns).save_to_disk(folder)
-    else:
-        (folder / "train.csv").write_text("Problem,Answer,extra\n1+1?,2,x\n2+2?,4,y\n")
     names = FieldNames(id=None, problem="Problem", answer="Answer")
     loaded, notes = load(folder, split="train", fields=names)
     assert [(q.id, q.problem, q.gold) for q in loaded] == [
@@ -279,12 +262,6 @@ def test_a_problem_of_several_columns_is_filled_once(tmp_path: Path) -> None:
         tmp_path, hostile, fields={"problem": "{story}\n\n{question}", "answer": "meta.a"}
     )
     assert (one.problem, one.gold) == ("{question} {story.__class__} {0}\n\nWho?", "7")
-    [bare] = rows_of(
-        tmp_path,
-        {"story": None, "question": "Who?", "answer": "1"},
-        fields={"problem": "{story}\n{question}"},
-    )
-    assert bare.problem == "Who?"
     with pytest.raises(UserError, match=r"no field 'plot'.*dataset\.fields\.problem="):
         rows_of(tmp_path, hostile, fields={"problem": "{plot}", "answer": "meta.a"})
     with pytest.raises(UserError, match=r"no field 'meta\.b'.*dataset\.fields\.answer="):
@@ -317,7 +294,6 @@ def test_forms_of_gold(tmp_path: Path, gold: str, cell: Any, read: str) -> None:
         ("box", "no box", "dataset.gold=box"),
         ("literal", "__import__('os')", "literal"),
         ("literal", "[" * 50_000, "literal"),
-        ("literal", "-" * 50_000 + "1", "literal"),
     ],
 )
 def test_gold_of_another_form_is_refused(tmp_path: Path, gold: str, cell: Any, named: str) -> None:
@@ -325,58 +301,22 @@ def test_gold_of_another_form_is_refused(tmp_path: Path, gold: str, cell: Any, n
         rows_of(tmp_path, {"problem": "p", "answer": cell}, fields={}, gold=gold)
 
 
-def test_choices_and_golds_of_choices(tmp_path: Path) -> None:
-    row = {"problem": "p", "of": "['1', '0', '2']", "answer": "1"}
-    read = {
-        gold: rows_of(tmp_path, row, fields={"choices": "of"}, answer="choice", gold=gold)[0].gold
-        for gold in ("text", "index")
-    }
-    assert read == {"text": "A", "index": "B"}
-    [bare] = rows_of(tmp_path, row | {"answer": [2]}, fields={}, answer="choice", gold="index")
-    assert bare.gold == "C" and not bare.choices
-
-
 def test_rows_are_filtered_and_keep_their_numbers(tmp_path: Path) -> None:
-    path = write_questions(
-        tmp_path / "q.jsonl",
-        [
-            {
-                "problem": f"p{i}",
-                "answer": "1",
-                "year": 2020 + i,
-                "tags": ["a", f"B {i}"],
-                "x y": None,
-            }
-            for i in range(6)
-        ],
-    )
+    row = {"answer": "1", "x y": None}
+    rows = [row | {"problem": f"p{i}", "year": 2020 + i, "tags": ["a", f"B {i}"]} for i in range(6)]
+    path = write_questions(tmp_path / "q.jsonl", rows)
 
     def ids(text: str) -> list[str]:
         return [q.id[-1] for q in load(path, where=text, fields=FieldNames(id=None))[0]]
 
     assert ids("year >= 2023 and year!=2024") == ["4", "6"]
-    assert ids("tags == 'b 2'") == ["3"] and ids("tags != 'b 2' and year < 2023.5") == [
-        "1",
-        "2",
-        "4",
-    ]
+    assert ids("tags == 'b 2'") == ["3"] and ids("tags != 'b 2' and year < 2023.5") == [*"124"]
     assert ids("tags ~ b and tags !~ '2' and year < 2023") == ["1", "2"]
     assert where.parse("x == ''")[0].accepts({"x": float("nan")})  # as Parquet has it
     assert ids("`x y` == ''") == list("123456") and ids('problem > "p4"') == ["6"]
-    with pytest.raises(
-        UserError, match=r"dataset\.where=yaer == 1: no field 'yaer'; found problem"
-    ):
-        ids("yaer == 1")
-    with pytest.raises(UserError, match=r"dataset\.where=year == 1 leaves none of 6 rows.*'2020'"):
-        ids("year == 1")
-
-
-@pytest.mark.parametrize(
-    "text", ["year", "year = 3", "a == 1 and", "a == 1 or b == 2", "x == 1 == 2"]
-)
-def test_a_filter_that_cannot_be_read_is_named(text: str) -> None:
-    with pytest.raises(UserError, match=r"dataset\.where="):
-        settings(f'dataset.where="{text}"')
+    for text in ("yaer == 1", "year == 1"):
+        with pytest.raises(UserError, match=rf"dataset\.where={text}"):
+            ids(text)
 
 
 def test_categories(tmp_path: Path) -> None:

@@ -63,14 +63,10 @@ def test_a_model_of_32b_on_one_large_gpu_and_on_eight_smaller_ones(
     machine(tmp_path, monkeypatch, H200)
     assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (1, 22, 1)
     text = " ".join(capsys.readouterr().err.split())
-    assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB of weights" in text
+    assert "engine.batch_size=auto: 22, 1 × (140.4 GiB × 0.9 − 3 GiB) − 61 GiB" in text
     assert "62.3 GiB for the cache / 2.7 GiB per attempt (11,123 tokens" in text
-    assert "1 GPU, 1 worker" in text
     machine(tmp_path, monkeypatch, *[H100] * 8)
     assert numbers(sizing.resolved(large(tmp_path), ROWS).engine) == (2, 28, 4)
-    text = " ".join(capsys.readouterr().err.split())
-    assert "engine.tensor_parallel_size=auto: 2, 2 × (79.6 GiB × 0.9 − 3 GiB)" in text
-    assert "8 GPUs, 4 workers of 2 GPUs each" in text
 
 
 def test_a_model_that_fits_nowhere_is_named_with_its_arithmetic(
@@ -105,13 +101,6 @@ def test_on_a_cpu_and_with_a_server_there_is_one_worker(
     named = ["engine=transformers", "engine.device=cuda:1"]
     assert sizing.resolved(compose.load(named), ROWS).engine.replicas == 1
     assert "2 GPUs, 1 worker" in capsys.readouterr().err
-
-
-def test_weights_are_what_an_engine_holds(tmp_path: Path, tiny_model: Path) -> None:
-    stored = sum(path.stat().st_size for path in tiny_model.glob("*.safetensors"))
-    assert sizing.weight_bytes(compose.load([]).model) == stored
-    cfg = large(tmp_path, weights=1000, torch_dtype="float32").model
-    assert sizing.weight_bytes(cfg) == 500  # float32 on the disk, 16 bits in memory
 
 
 def test_layers_with_a_window_hold_no_more_than_that(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(tmp_path: Path, capsys: Capsys)
     source = nemo(tmp_path / "eval-results", SEEDS | {"output.jsonl": "000"})
     shuffled = source / "aime25" / "output-rs2.jsonl"
     shuffled.write_text("".join(reversed(shuffled.read_text().splitlines(True))))
-    with pytest.raises(UserError, match="do not name the model; use model=NAME"):
+    with pytest.raises(UserError, match="9 rows without a name skipped, give model=NAME"):
         bring(tmp_path, source)
     run = opened(bring(tmp_path, source, "model=mine") / "aime25" / "mine")
     err = capsys.readouterr().err
@@ -82,8 +82,6 @@ def test_judgements_reasoning_and_odd_lines_of_nemo_skills(tmp_path: Path, capsy
     assert texts["essays-00"]["logprobs"] == [-0.5, -0.25]
     assert texts["essays-01"]["text"] == "<think>2+2</think>4"
     assert "2 damaged lines skipped: output.jsonl, line 6" in capsys.readouterr().err
-    again = opened(bring(tmp_path, source, *args, "tag=symbolic") / "essays" / "m-symbolic")
-    assert not (outcome_words(again) == "correct").any()
     with pytest.raises(UserError, match=r"metric=is_correct: .* has no such value, but symbolic_"):
         bring(tmp_path, source, *args, "tag=x", "metric=is_correct")
 
@@ -182,29 +180,17 @@ def test_requests_beside_answers_say_what_was_sent(tmp_path: Path, capsys: Capsy
     assert "gold answer" not in capsys.readouterr().err  # they came from questions=
     grade(run)
     assert outcome_words(run).shape == (2, 2)
-    write_lines(folder / "z_sent.jsonl", sent[1:])
-    bring(tmp_path / "lost", folder, "dataset=sums")
-    lost = "1 answer without a request here: each custom_id is a question: a_came.jsonl, line 4"
-    assert lost in capsys.readouterr().err
 
 
 def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
     ask = [{"role": "user", "content": [{"type": "text", "text": "2+2?"}, {"type": "image_url"}]}]
     says = {"role": "assistant", "content": "4", "reasoning_content": "Sum."}
     rows = [
-        {
-            "messages": [*ask, says],
-            "expected_answer": "4",
-            "finish_reason": "stop",
-            "is_correct": 1,
-        },
+        {"messages": [*ask, says], "expected_answer": "4", "is_correct": 1},
         {"messages": [*ask, {"role": "assistant", "content": "5"}], "is_correct": 0, "model": "m"},
         {"messages": ask},
         {"messages": [], "model": 7},
-        {
-            "request": {"messages": ask, "seed": 3},
-            "response": answer("c", choice("four"), model="m"),
-        },
+        {"request": {"messages": ask}, "response": answer("c", choice("four"), model="m")},
         {"custom_id": 3, "prompt": "2+3?", "choices": [{"text": "5", "finish_reason": "length"}]},
         {"metadata": {"question_id": "q9", "gold": "9"}, "messages": [*ask, says]},
         {"choices": [None], "messages": ask},
@@ -232,10 +218,3 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
     }
     assert outcome_words(run)[0].tolist() == ["correct", "wrong", "pending"]
     assert [q["gold"] for q in run.questions] == ["4", "", "9"]
-
-
-def test_text_that_is_no_chat_is_not_taken_for_one(tmp_path: Path) -> None:
-    row = {"question_id": 1, "is_correct": True, "text": 'says {"messages": [1]} and "choices": 2'}
-    source = write_lines(tmp_path / "plain.jsonl", [row])
-    run = opened(bring(tmp_path, source, "dataset=d", "model=m") / "d" / "m")
-    assert outcome_words(run).tolist() == [["correct"]]

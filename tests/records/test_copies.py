@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import Capsys, run_of
@@ -147,21 +146,3 @@ def test_names_cannot_leave_the_folder(there: Path, tmp_path: Path) -> None:
     assert not (tmp_path.parent / "x").exists()
     with pytest.raises(UserError, match="source=RUN"):
         bring(tmp_path, there, "model=n")
-
-
-def test_a_full_disk_leaves_nothing(
-    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied = shutil.copyfileobj
-
-    def full(*files: Any) -> None:
-        copied(*files)
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="space"):
-        patch.setattr(shutil, "copyfileobj", full)
-        bring(tmp_path, there)
-    assert [p.name for p in (tmp_path / "runs").iterdir()] == []
-    assert tree(bring(tmp_path, there) / "sums" / "m") == tree(there / "sums" / "m")
-    with pytest.raises(UserError, match="no run folder"):
-        bring(tmp_path, tmp_path / "runs" / "_imports", "kind=runs")

@@ -5,13 +5,11 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers import Capsys, make_run, run_of
-from record_files import bring, opened, out, write_lines
+from helpers import make_run, run_of
+from record_files import bring, opened, out
 
-from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
@@ -88,11 +86,6 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     assert [line["metadata"]["trial"] for line in lines] == [*"0123"] * 3
     made = lines[0]["output"]
     assert (made["reasoning_trace"], made["raw"]) == (["<think>x\u2028y"], ["\\boxed{2}"])
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json*")}
-    shutil.rmtree(tmp_path / "out")
-    out(tmp_path, *where)
-    again = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*.json*")}
-    assert {**before, "export.json": b""} == {**again, "export.json": b""}
     back = bring(tmp_path / "back", tmp_path / "out")
     out(back, "to=eee")
     [path] = (back / "sums" / "_export-eee-all").glob("data/sums/local/x/*.json")
@@ -126,17 +119,6 @@ def test_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(text in written for text in ("sk-of", "abcdefgh", "inner"))
 
 
-def test_a_run_without_grades_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
-    run_of(tmp_path, "x", {"a": "++"})
-    with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
-        out(tmp_path, "to=eee")
-    assert not [*tmp_path.rglob("*export*")]
-    run_of(tmp_path, "y", {"a": "10"})
-    out(tmp_path, "to=lm_eval")
-    assert "x is skipped: " in capsys.readouterr().err
-    assert [path.parent.name for path in tmp_path.rglob("samples_*.jsonl")] == ["y"]
-
-
 @pytest.mark.soak
 @pytest.mark.extras
 def test_their_validator_finds_nothing(tmp_path: Path) -> None:
@@ -148,21 +130,3 @@ def test_their_validator_finds_nothing(tmp_path: Path) -> None:
     command = [program, "validate", "data/*/*/*/*.json*"]
     done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
     assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout
-
-
-def test_damaged_and_other_lines_are_counted(tmp_path: Path, capsys: Capsys) -> None:
-    line: dict[str, Any] = {
-        "evaluation_id": "e", "evaluation_name": "sums", "model_id": "me/m", "sample_id": "a",
-        "interaction_type": "single_turn", "input": {"raw": "1 + 1?", "reference": ["2"]},
-        "output": {"raw": ["2"]}, "answer_attribution": [], "evaluation": {"is_correct": True},
-    }  # fmt: skip
-    lines: list[Any] = [line, line | {"evaluation": {"is_correct": False}}]
-    lines += [line | {"evaluation_result_id": "other"}, 7, line | {"input": None}]
-    lines += [line | {"output": {"raw": 7}}, {**line, "evaluation_name": []}, {"evaluation_id": 1}]
-    path = write_lines(tmp_path / "x_samples.jsonl", lines)
-    path.write_text(path.read_text() + '{"torn')
-    [folder] = (bring(tmp_path / "back", path) / "sums").glob("m*")
-    assert outcomes.read(opened(folder)).codes.tolist() == [[0, 1, 0, 0]]
-    err = capsys.readouterr().err
-    for count in ("1 line of other results", "2 damaged rows", "2 damaged lines"):
-        assert count in err

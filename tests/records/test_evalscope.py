@@ -84,12 +84,3 @@ def test_predictions_without_reviews_and_mixed_folders(tmp_path: Path, capsys: C
         bring(tmp_path, tmp_path / "predictions", "model=m", "dataset=d")
     err = capsys.readouterr().err
     assert "also holds 1 of csv, not read" in err
-
-
-@pytest.mark.parametrize("kind", ["evalscope", "lm_eval"])
-def test_what_is_of_another_kind_than_named_is_refused(kind: str, tmp_path: Path) -> None:
-    hostile = [{"index": [1]}, {"index": 0, "sample_score": 3}, {"doc_id": 1, "metrics": [[]]}, {}]
-    path = write_lines(tmp_path / "reviews" / "m" / "a_default.jsonl", hostile)
-    write_lines(tmp_path / "predictions" / "m" / "a_default.jsonl", [prediction(0), {"index": 1}])
-    with pytest.raises(UserError, match="has no usable record"):
-        bring(tmp_path, path, f"kind={kind}")

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import Capsys, run_of
@@ -46,25 +45,10 @@ def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
     (folder / "attempts.csv").unlink()
     assert again("texts=false") == 4
     assert {p.name for p in folder.parent.glob(".*")} == set()
-    (folder / "attempts.csv").write_text("short")
-    assert again("texts=false") == 5
     (folder / "more.txt").write_text("mine")
     with pytest.raises(UserError, match=r"more.txt: .*out="):
         out(tmp_path, "to=csv")
     assert (folder / "more.txt").read_text() == "mine"
-
-
-def test_an_export_that_is_interrupted_leaves_nothing(
-    root: Path, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bayes_at_n.pipeline.records.flat.tables", interrupted)
-    arguments = ["export", f"runs={root}", "to=csv", f"out={tmp_path / 'out'}"]
-    assert main(arguments) == 130
-    assert "no file is half-written" in capsys.readouterr().err
-    assert not [*tmp_path.iterdir()]
 
 
 def test_wrong_settings_and_places_are_one_line(root: Path, tmp_path: Path, capsys: Capsys) -> None:

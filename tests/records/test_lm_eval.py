@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, make_run, outcome_words, run_of
+from helpers import Capsys, outcome_words, run_of
 from record_files import QWEN, boxed, bring, folders, opened, out, rows_of, write_lines
 
 from bayes_at_n.pipeline.base import untrusted
@@ -115,7 +115,7 @@ def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
     err = capsys.readouterr().err
     assert "5 damaged lines skipped: samples_x.jsonl, line 2" in err
     assert "skipped: samples_x.jsonl, line 4\n" in err
-    assert "1 damaged row skipped: samples_x.jsonl, line 8 (no doc_id)" in err
+    assert "1 damaged row skipped: samples_x.jsonl, line 8 (no question)" in err
     run = opened(runs / "x" / "tiny")
     assert (outcome_words(run) == "correct").sum() == 2
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 1
@@ -141,14 +141,3 @@ def test_an_export_has_the_repeats_of_a_question_and_its_mean(tmp_path: Path) ->
     assert scores["acc_stderr,none"] == uncertainty(R).clustered
     assert whole["model_name"] == "y" and whole["configs"]["sums"]["repeats"] == codes.shape[1]
     assert {*whole["bayes-at-n"]["scores"]["avg"]} == {"value", "sigma", "low", "high"}
-
-
-def test_models_are_called_by_what_tells_which_run_it_is(tmp_path: Path) -> None:
-    for name in ("gpt-oss-20b-low", "gpt-oss-20b-high"):
-        names = ["dataset.name=sums", f"model.name={name}", "model.id=openai/gpt-oss-20b"]
-        make_run(tmp_path / "sums" / name, {"a": "10"}, *names)
-    out(tmp_path, "to=eee", f"out={tmp_path / 'eee'}")
-    assert len([*(tmp_path / "eee" / "data/sums/openai/gpt-oss-20b").glob("*.json")]) == 2
-    out(tmp_path, "to=lm_eval", f"out={tmp_path / 'lm_eval'}")
-    made = bring(tmp_path / "back", tmp_path / "lm_eval")
-    assert folders(made) == ["sums/gpt-oss-20b-high", "sums/gpt-oss-20b-low"]

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
-from forked import BATCH, Command, Forker
 from helpers import Capsys, run_of, settings
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
@@ -89,18 +87,6 @@ def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert key_of(monkeypatch, runfolder.open_run(run.path.with_name("b"))) != key
     (tmp_path / "x").rename(tmp_path / "y")
     assert key_of(monkeypatch, runfolder.open_run(tmp_path / "y/sums/a")) == key
-
-
-def test_how_an_import_was_sampled_is_not_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, made = run_of(tmp_path, "a"), fakes(monkeypatch, "wandb")
-    for imported in ({}, {"imported": {}}):
-        runfolder.write_json(run.manifest, runfolder.read_manifest(run) | imported)
-        trackers.begin("wandb", run, "p")
-    assert [of.config.pop("model.dtype", None) for of in made] == [run.cfg.model.dtype, None]
-    groups = [{key.partition(".")[0] for key in of.config} for of in made]
-    assert groups[0] - groups[1] == {"sampling", "prompt", "engine"}
 
 
 def test_what_is_followed_is_what_status_and_score_say(
@@ -288,31 +274,6 @@ def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.extras
-def test_a_killed_run_goes_on_where_shown(library: str, forker: Forker, tmp_path: Path) -> None:
-    """Held at work until a point is there, killed, and given again: one run, one curve."""
-    folder, settings = tmp_path / "run", [f"track={library}", "track.project=soak"]
-    words = [BATCH, "sampling.trials=40", *settings]
-    killed = Command(folder, forker, *words, hold=300, environment=here(tmp_path))
-    killed.held()
-    wait_for(lambda: library in killed.text())  # where it is shown
-    killed.kill()
-    wait_for(lambda: not [*folder.glob("track-*.lease")])
-    assert "warning" not in killed.text()
-    text = Command(folder, forker, *words, environment=here(tmp_path)).finish()
-    assert "warning: track" not in text
-    if library == "wandb":
-        assert len({path.name for path in tmp_path.glob(WANDB)}) == 1  # parts of one run
-        return
-    (found,) = READ[library](tmp_path)
-    steps, values = zip(*found.curves["attempts/score/avg"], strict=True)
-    assert steps[0] < 1200 == steps[-1] and list(steps) == sorted(steps)
-    scores = json.loads((folder / "scores.json").read_text())
-    assert values[-1] == found.final["avg/value"] == scores["metrics"]["avg"]["value"]
-    assert found.final["avg/low"] == scores["metrics"]["avg"]["low"]
-
-
-@pytest.mark.soak
-@pytest.mark.extras
 def test_a_library_has_the_points_of_a_watch(library: str, tmp_path: Path) -> None:
     if library == "wandb":
         pytest.skip("only its core reads what it writes")
@@ -331,11 +292,3 @@ def test_a_library_has_the_points_of_a_watch(library: str, tmp_path: Path) -> No
     for name, points in (("value", rows), ("tokens", rows), ("z", rows[1:])):
         expected = [(row["step"], pytest.approx(row[name])) for row in points]
         assert found.curves[f"steps/demo/merge_1/{name}"] == expected
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if what():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it never came")

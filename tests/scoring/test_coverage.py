@@ -10,48 +10,6 @@ from scipy import stats
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring import Counts
-from benchmarks.coverage import coverage
-
-
-def test_bayes_fails_on_easy_questions_and_avg_does_not() -> None:
-    found = coverage(["bayes", "avg", "empirical_bayes"], [0.97] * 30, 80, replicates=4000)
-    assert found["bayes"].coverage == pytest.approx(0.13, abs=0.02)
-    assert found["avg"].coverage == pytest.approx(0.97, abs=0.012)
-    assert 0.9 <= found["empirical_bayes"].coverage <= 0.97
-    # With equal N the bias of Bayes@N is known: ((N p + 1) / (N + 2)) - p.
-    bayes = found["bayes"]
-    assert bayes.bias == pytest.approx((0.97 * 80 + 1) / 82 - 0.97, abs=4 * bayes.bias_se)
-    assert abs(found["empirical_bayes"].bias) < 0.1 * abs(bayes.bias)
-
-
-ODD = [1.0] * 29 + [0.1]
-
-
-@pytest.mark.parametrize(
-    ("p", "trials"),
-    [
-        ([0.97] * 30, 1),
-        (ODD, 16),
-        ([1.0, 0.0] * 15 + [0.5], 4),
-        ([0.995] * 30, 16),
-        ([0.03] * 5, 4),
-    ],
-    ids=["one trial", "one odd", "one even", "nearly all", "few and hard"],
-)
-def test_the_interval_shown_covers_where_empirical_bayes_may_not(
-    p: list[float], trials: int
-) -> None:
-    found = coverage(["score", "bayes"], p, trials, replicates=1500, seed=5)["score"]
-    assert found.coverage >= 0.93
-
-
-def test_empirical_bayes_alone_does_not_cover_one_odd_question() -> None:
-    found = coverage(["empirical_bayes", "score", "avg"], ODD, 16, replicates=1500, seed=5)
-    assert found["empirical_bayes"].coverage < 0.85 < 0.98 < found["score"].coverage
-    # And where questions are of one kind its width is kept.
-    even = coverage(["empirical_bayes", "score", "avg"], [0.9] * 30, 4, replicates=300)
-    assert even["score"].width == pytest.approx(even["empirical_bayes"].width, rel=0.01)
-    assert even["score"].width < 0.7 * even["avg"].width
 
 
 def test_a_score_is_of_one_model_and_as_it_would_be_alone() -> None:
@@ -86,20 +44,6 @@ def test_weights_and_unequal_numbers_of_trials_have_a_prior_too() -> None:
     assert scoring.score_prior(hard) == "none"
     assert scoring.score_ci(hard) == scoring.avg_ci(hard, bounds=(0.0, 1.0))
     assert scoring.empirical_bayes_ci(hard).high < scoring.avg(hard)[0]
-
-
-@pytest.mark.parametrize(
-    "truth", [0.5, 0.995, 0.03, *(pytest.param(p, marks=pytest.mark.soak) for p in (0.9, 0.97))]
-)
-@pytest.mark.parametrize(("questions", "trials"), [(10, 4), (30, 16)])
-def test_empirical_bayes_is_near_nominal_where_questions_are_alike(
-    truth: float, questions: int, trials: int
-) -> None:
-    [found] = coverage(
-        ["empirical_bayes"], [truth] * questions, trials, replicates=1500, seed=4
-    ).values()
-    # 0.88 where 2.4 wrong answers are expected and 9% of the replicates have none.
-    assert (0.87 if truth == 0.995 else 0.9) <= found.coverage <= 1
 
 
 @pytest.mark.parametrize(

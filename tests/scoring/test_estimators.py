@@ -1,8 +1,7 @@
-"""The Pass@k family, Max@k and the blends: fractions, enumeration, and the authors' own library."""
+"""The Pass@k family against fractions; all of scorio.eval's interface against that library."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -65,42 +64,23 @@ def rising(x: Fraction, n: int) -> Fraction:
     return math.prod((x + i for i in range(n)), start=Fraction(1))
 
 
-def product_moment(a: Fraction, b: Fraction, one: Credit, two: Credit) -> Fraction:
+def moment(a: Fraction, b: Fraction, *credits: Credit) -> Fraction:
     """E g(p) h(p) for p ~ Beta(a, b), from E p^i q^j = (a)_i (b)_j / (a + b)_(i + j)."""
-    m, n = len(one) - 1, len(two) - 1
-    total = Fraction(0)
-    for i, j in itertools.product(range(m + 1), range(n + 1)):
-        if one[i] and two[j]:
-            chance = math.comb(m, i) * math.comb(n, j)
-            power = rising(a, i + j) * rising(b, m + n - i - j) / rising(a + b, m + n)
-            total += one[i] * two[j] * chance * power
+    total, n = Fraction(0), sum(len(credit) - 1 for credit in credits)
+    for drawn in itertools.product(*map(enumerate, credits)):
+        i, worth = sum(j for j, _ in drawn), math.prod(value for _, value in drawn)
+        ways = math.prod(math.comb(len(c) - 1, j) for c, (j, _) in zip(credits, drawn, strict=True))
+        total += worth * ways * rising(a, i) * rising(b, n - i) / rising(a + b, n)
     return total
 
 
-def posterior(rows: Rows, one: Credit, two: Credit, prior: tuple[Fraction, Fraction]) -> Any:
-    """Per question: E g, E h, Var g, Var h, Cov(g, h)."""
-    found = []
-    unit = [Fraction(1)]
+def exact_summary(rows: Rows, credit: Credit, alpha0: Any, beta0: Any) -> tuple[float, float]:
+    mean = variance = Fraction(0)
     for row in rows:
-        a, b = prior[0] + sum(row), prior[1] + len(row) - sum(row)
-        g, h = product_moment(a, b, one, unit), product_moment(a, b, two, unit)
-        vg = product_moment(a, b, one, one) - g * g
-        vh = product_moment(a, b, two, two) - h * h
-        found.append((g, h, vg, vh, product_moment(a, b, one, two) - g * h))
-    return found
-
-
-def exact_summary(rows: Rows, credit: Credit, prior: Any) -> tuple[float, float]:
-    found = posterior(rows, credit, [Fraction(0)], prior)
-    variance = sum(x[2] for x in found) / len(rows) ** 2
-    return float(sum(x[0] for x in found) / len(rows)), math.sqrt(variance)
-
-
-def delta(x: float, y: float, vx: float, vy: float, cov: float, a: float, b: float) -> Any:
-    if x**a * y**b == 0:
-        return 0.0, 0.0
-    dx, dy = a * x ** (a - 1) * y**b, b * x**a * y ** (b - 1)
-    return x**a * y**b, dx * dx * vx + dy * dy * vy + 2 * dx * dy * cov
+        a, b = alpha0 + sum(row), beta0 + len(row) - sum(row)
+        mean += (first := moment(a, b, credit)) / len(rows)
+        variance += (moment(a, b, credit, credit) - first**2) / len(rows) ** 2
+    return float(mean), math.sqrt(variance)
 
 
 # Every estimator of the family that is a credit: point estimate, posterior, credit.
@@ -117,23 +97,15 @@ binary_rows = st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=9), min_
 prior_parts = st.fractions(Fraction(1, 8), 4, max_denominator=8)
 
 
-@pytest.mark.parametrize(("estimate", "_", "credit"), FAMILY)
-@settings(max_examples=15, deadline=None)
-@given(rows=binary_rows, k=st.integers(1, 4))
-def test_estimates_are_shares_of_all_subsets(
-    estimate: Any, _: Any, credit: Any, rows: Rows, k: int
-) -> None:
-    close(estimate(ragged(rows), k), float(subset_mean(rows, credit(k))))
-
-
-@pytest.mark.parametrize(("_", "interval", "credit"), [f for f in FAMILY if f[1]])
+@pytest.mark.parametrize(("estimate", "interval", "credit"), FAMILY)
 @settings(max_examples=15, deadline=None)
 @given(rows=binary_rows, k=st.integers(1, 4), alpha0=prior_parts, beta0=prior_parts)
-def test_posteriors_are_exact(
-    _: Any, interval: Any, credit: Any, rows: Rows, k: int, alpha0: Fraction, beta0: Fraction
+def test_estimates_are_shares_of_all_subsets_and_posteriors_are_exact(
+    estimate: Any, interval: Any, credit: Any, rows: Rows, k: int, alpha0: Any, beta0: Any
 ) -> None:
+    close(estimate(ragged(rows), k), float(subset_mean(rows, credit(k))))
     got = interval(ragged(rows), k, alpha0=float(alpha0), beta0=float(beta0))
-    close(got[:2], exact_summary(rows, credit(k), (alpha0, beta0)))
+    close(got[:2], exact_summary(rows, credit(k), alpha0, beta0))
 
 
 @settings(max_examples=25, deadline=None)
@@ -142,100 +114,7 @@ def test_thresholds_in_between(rows: Rows, k: int, tau: Fraction) -> None:
     credit = at_least(max(1, math.ceil(tau * k)))(k)
     close(scoring.g_pass_at_k_tau(ragged(rows), k, float(tau)), float(subset_mean(rows, credit)))
     got = scoring.g_pass_at_k_tau_ci(ragged(rows), k, float(tau))
-    close(got[:2], exact_summary(rows, credit, (Fraction(1), Fraction(1))))
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    rows=binary_rows,
-    parts=st.lists(st.integers(0, 8), min_size=1, max_size=4),
-    lam=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
-)
-def test_spectrum_and_its_blend(rows: Rows, parts: list[int], lam: float) -> None:
-    k, total = len(parts), max(1, sum(parts))
-    credit = [Fraction(sum(parts[:j]), total) for j in range(k + 1)]
-    w, R, one = [x / total for x in parts], ragged(rows), (Fraction(1), Fraction(1))
-    spectrum, passed = subset_mean(rows, credit), subset_mean(rows, at_least(1)(k))
-    close(scoring.threshold_spectrum_at_k(R, k, w), float(spectrum))
-    close(scoring.threshold_spectrum_at_k_ci(R, k, w)[:2], exact_summary(rows, credit, one))
-    expected = float(passed) ** lam * float(spectrum) ** (1 - lam)
-    close(scoring.geo_spectrum_at_k(R, k, lam, w), expected)
-    close(scoring.geo_spectrum_at_k(R, k, lambda_=lam, weights=w), expected)
-    moments = np.array(posterior(rows, at_least(1)(k), credit, one), dtype=float).T
-    x, y = moments[:2].mean(axis=1)
-    spreads = moments[2:].sum(axis=1) / len(rows) ** 2
-    mu, variance = delta(x, y, *spreads, lam, 1 - lam)
-    got = scoring.geo_spectrum_at_k_ci(R, k, lam, w)
-    close(got[0], mu)
-    close(got[1], math.sqrt(variance), 1e-9)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    rows=binary_rows,
-    k=st.integers(1, 4),
-    a=st.sampled_from([0.5, 1.0, 0.0, 0.3]),
-    b=st.sampled_from([0.5, 2.0, 0.1]),
-)
-def test_geometric_blends(rows: Rows, k: int, a: float, b: float) -> None:
-    R, one = ragged(rows), (Fraction(1), Fraction(1))
-    pairs = [
-        [float(subset_mean([row], credit(k))) for credit in (at_least(1), unanimous)]
-        for row in rows
-    ]
-    close(scoring.geom_at_k(R, k, a, b), np.mean([x**a * y**b for x, y in pairs]))
-    x, y = np.mean(pairs, axis=0)
-    close(scoring.geom_ds_at_k(R, k, a, b), x**a * y**b)
-    found = posterior(rows, at_least(1)(k), unanimous(k), one)
-    questions = [delta(*(float(part) for part in question), a, b) for question in found]
-    mu, variance = np.mean([q[0] for q in questions]), sum(q[1] for q in questions)
-    close(scoring.geom_at_k_ci(R, k, a, b)[:2], (mu, math.sqrt(variance) / len(rows)), 1e-11)
-    moments = np.array(found, dtype=float).T
-    means, spreads = moments[:2].mean(axis=1), moments[2:].sum(axis=1) / len(rows) ** 2
-    mu, variance = delta(*means, *spreads, a, b)
-    close(scoring.geom_ds_at_k_ci(R, k, a, b)[:2], (mu, math.sqrt(variance)), 1e-11)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_best_of_k_is_exact(data: st.DataObject) -> None:
-    top, k = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 3))
-    row = st.lists(st.integers(0, top), min_size=3, max_size=6)
-    rows = data.draw(st.lists(row, min_size=1, max_size=3))
-    weight = st.integers(-16, 16).map(lambda n: Fraction(n, 8))
-    w = data.draw(st.lists(weight, min_size=top + 1, max_size=top + 1))
-    weights = [float(x) for x in w]
-    total = Fraction(0)
-    for row_ in rows:
-        best = [max(w[i] for i in subset) for subset in itertools.combinations(row_, k)]
-        total += sum(best, Fraction(0)) / len(best)
-    close(scoring.max_at_k(ragged(rows), k, weights), float(total / len(rows)))
-
-    def best_moments(nu: list[int]) -> tuple[Fraction, Fraction]:
-        """Over all k and 2k categories of new attempts, with their Polya urn chances."""
-        draws = range(len(nu))
-
-        @functools.cache
-        def of_counts(counts: tuple[int, ...]) -> Fraction:
-            ways = [rising(Fraction(n), count) for n, count in zip(nu, counts, strict=True)]
-            return math.prod(ways, start=Fraction(1)) / rising(Fraction(sum(nu)), sum(counts))
-
-        def chance(attempts: tuple[int, ...]) -> Fraction:
-            return of_counts(tuple(map(attempts.count, draws)))
-
-        first = second = Fraction(0)
-        for attempts in itertools.product(draws, repeat=k):
-            first += chance(attempts) * max(w[i] for i in attempts)
-        for attempts in itertools.product(draws, repeat=2 * k):
-            left, right = attempts[:k], attempts[k:]
-            value = max(w[i] for i in left) * max(w[i] for i in right)
-            second += chance(attempts) * value
-        return first, second - first**2
-
-    moments = [best_moments([1 + row_.count(i) for i in range(top + 1)]) for row_ in rows]
-    mu = float(sum(m for m, _ in moments) / len(rows))
-    sigma = math.sqrt(sum(v for _, v in moments)) / len(rows)
-    close(scoring.max_at_k_ci(ragged(rows), k, weights)[:2], (mu, sigma))
+    close(got[:2], exact_summary(rows, credit, Fraction(1), Fraction(1)))
 
 
 # Many trials, many attempts.
@@ -260,7 +139,7 @@ def test_tiny_spread_keeps_its_digits() -> None:
     """E g^2 - (E g)^2 has lost all digits here; the exact sigma is 1.7e-6 and smaller."""
     for c, N, k, j0 in ((28, 29, 21, 2), (1, 60, 12, 6), (59, 60, 12, 1)):
         rows = [[1] * c + [0] * (N - c)]
-        exact = exact_summary(rows, at_least(j0)(k), (Fraction(1), Fraction(1)))
+        exact = exact_summary(rows, at_least(j0)(k), Fraction(1), Fraction(1))
         got = scoring.g_pass_at_k_tau_ci(rows, k, j0 / k)
         np.testing.assert_allclose(got[:2], exact, rtol=1e-12)
 
@@ -333,20 +212,13 @@ def test_signatures_are_scorios() -> None:
 
 # Stacks, counts and missing trials give what one call for each matrix gives.
 
-CALLS: list[tuple[str, tuple[Any, ...]]] = [
-    *((name, (3,)) for name in ("pass_at_k", "pass_hat_k", "g_pass_at_k", "mg_pass_at_k")),
-    *((name, (3,)) for name in ("maj_at_k", "auc_at_k", "geom_at_k")),
-    *((name, (3,)) for name in ("geom_ds_at_k", "geo_spectrum_at_k", "geo_spectrum_star_at_k")),
-    *((name, (3,)) for name in ("naive_pass_at_k", "max_at_k", "max_at_k_ci", "pass_at_k_ci")),
-    *((name, (3,)) for name in ("pass_hat_k_ci", "g_pass_at_k_ci", "mg_pass_at_k_ci")),
-    *((name, (3,)) for name in ("maj_at_k_ci", "auc_at_k_ci", "geom_at_k_ci", "geom_ds_at_k_ci")),
-    *((name, (3,)) for name in ("geo_spectrum_at_k_ci", "geo_spectrum_star_at_k_ci")),
-    ("g_pass_at_k_tau", (3, 0.6)),
-    ("g_pass_at_k_tau_ci", (3, 0.6)),
-    ("threshold_spectrum_at_k", (3, [0.2, 0.3, 0.5])),
-    ("threshold_spectrum_at_k_ci", (3, [0.2, 0.3, 0.5])),
-    *((name, ()) for name in ("bayes", "bayes_ci", "avg", "avg_ci")),
-]
+ONE = ["pass_at_k", "pass_hat_k", "g_pass_at_k", "mg_pass_at_k", "maj_at_k", "auc_at_k", "max_at_k"]
+ONE += ["geom_at_k", "geom_ds_at_k", "geo_spectrum_at_k", "geo_spectrum_star_at_k"]
+CALLS: list[tuple[str, tuple[Any, ...]]] = [("naive_pass_at_k", (3,)), ("bayes", ()), ("avg", ())]
+CALLS += [("bayes_ci", ()), ("avg_ci", ())]
+CALLS += [(f"{name}{end}", (3,)) for name in ONE for end in ("", "_ci")]
+CALLS += [(f"g_pass_at_k_tau{end}", (3, 0.6)) for end in ("", "_ci")]
+CALLS += [(f"threshold_spectrum_at_k{end}", (3, [0.2, 0.3, 0.5])) for end in ("", "_ci")]
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
@@ -368,27 +240,24 @@ def test_stacks_counts_and_masks(name: str, arguments: tuple[Any, ...]) -> None:
     assert not np.allclose(function(np.where(missing, 0, R), *arguments), stacked)
 
 
-BAD: list[tuple[Callable[[], object], str]] = [
-    (lambda: scoring.pass_at_k(ragged([[1, 0], [1]]), 2), "question 1 .* has 1 trials, but Pass@2"),
-    (lambda: scoring.pass_at_k([[1, 0]], True), "k is True"),
-    (lambda: scoring.g_pass_at_k_tau([[1]], 1, 1.5), "tau is 1.5: pass a number from 0 to 1"),
-    (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [1]), r"weights has shape \(1,\)"),
-    (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [-0.1, 0.2]), "weights holds -0.1"),
-    (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [0.6, 0.6]), "weights sum to 1.2"),
-    (lambda: scoring.geo_spectrum_at_k([[1]], 1, 2.0), "lam is 2.0"),
-    (lambda: scoring.geom_at_k([[1]], 1, 0.0, 0.0), "are both 0"),
-    (lambda: scoring.geom_at_k([[0]], 1, -1.0, 0.0), "its power negative"),
-    (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, 1e5, -1e5), "overflow"),
-    (lambda: scoring.geom_at_k_ci([[0, 1]], 2, [0.5]), "pass_power is"),  # type: ignore[arg-type]
-    (lambda: scoring.max_at_k_ci([[1]], 1, None, [[1], [0]]), "R0 has 2 questions, but R has 1"),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), BAD)
-def test_bad_input_is_one_readable_line(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: scoring.pass_at_k(ragged([[1, 0], [1]]), 2), "question 1 .* has 1 trials"),
+        (lambda: scoring.pass_at_k([[1, 0]], True), "k is True"),
+        (lambda: scoring.g_pass_at_k_tau([[1]], 1, 1.5), "tau is 1.5"),
+        (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [1]), r"weights has shape \(1,\)"),
+        (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [0.6, 0.6]), "weights sum to 1.2"),
+        (lambda: scoring.geo_spectrum_at_k([[1]], 1, 2.0), "lam is 2.0"),
+        (lambda: scoring.geom_at_k([[1]], 1, 0.0, 0.0), "both 0"),
+        (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, 1e5, -1e5), "overflow"),
+        (lambda: scoring.max_at_k_ci([[1]], 1, None, [[1], [0]]), "R0 has 2 questions"),
+        (lambda: scoring.pass_at_k_ci([[1]], 1, alpha0=0.0), "alpha0 is 0.0"),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         call()
-    assert "\n" not in str(caught.value)
 
 
 def test_the_plug_in_estimate_and_the_best_reward() -> None:
@@ -396,3 +265,4 @@ def test_the_plug_in_estimate_and_the_best_reward() -> None:
     R = (rng.random((40, 9)) < rng.random((40, 1))).astype(int)
     close(scoring.naive_pass_at_k(R, 3), np.mean(1 - (1 - R.mean(axis=1)) ** 3))
     close(scoring.max_at_k_ci(R, 4), scoring.pass_at_k_ci(R, 4))
+    close(scoring.geo_spectrum_at_k(R, 4, 1.0), scoring.pass_at_k(R, 4))

@@ -80,19 +80,6 @@ def test_a_stack_is_scored_as_its_matrices_and_gaps_count_as_nothing() -> None:
             np.testing.assert_allclose([part[i] for part in stacked], single)
 
 
-def test_the_macro_average_lies_in_its_intervals() -> None:
-    """Groups of 6 and 30 questions whose rates come from two Betas, with 8 trials each."""
-    rng, shapes = np.random.default_rng(1), ((6, 2, 1), (30, 1, 2))
-    members = np.repeat([[True, False], [False, True]], [6, 30], axis=1).reshape(2, 36)
-    rates = np.concatenate([rng.beta(a, b, (400, m)) for m, a, b in shapes], axis=1)
-    drawn = (rng.random((400, 36, 8)) < rates[..., None]).astype(int)
-    found = scoring.group_scores(drawn, members)
-    truth = (rates[:, :6].mean(axis=1) + rates[:, 6:].mean(axis=1)) / 2
-    for of, true in ((found.macro, truth), (found.pool_macro, 1 / 2)):
-        missed = ((of.low > true) | (of.high < true)).sum()
-        assert 2 < missed <= 20 + 3 * 19**0.5  # of 400
-
-
 def test_the_difference_of_two_sets_of_questions_is_welchs() -> None:
     rows = np.random.default_rng(3).random((26, 1)) < 0.5
     old, new = np.repeat(rows[:16], 60, axis=1), np.repeat(rows[16:], 60, axis=1)

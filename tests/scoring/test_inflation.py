@@ -45,19 +45,6 @@ def test_mean_and_variance_over_all_permutations_are_exact() -> None:
     np.testing.assert_allclose(found.high, 3)  # three questions at most are all alike
 
 
-def test_the_upper_end_allows_for_luck_that_is_rare() -> None:
-    R = np.random.default_rng(2).random((5, 20, 50)) < np.linspace(0.02, 0.6, 5)[:, None, None]
-    sums = R.sum(axis=1) - R.sum(axis=(1, 2))[:, None] / 50
-    excess = 50 * (sums**4).sum(axis=1) / (sums**2).sum(axis=1) ** 2 - 3
-    total = R.var(axis=2).sum(axis=1) * 50
-    ends, above = np.zeros(5), (sums**2).sum(axis=1) / total + 1 / total
-    for _ in range(2):  # the second time as rare and large as the first end has it
-        rarer = np.minimum(R.sum(axis=(1, 2)), (~R).sum(axis=(1, 2))) / 50
-        nu = 49 / (1 + np.maximum(np.maximum(excess, ends / rarer), 0) / 2)
-        ends = np.minimum(nu * above / chi2.ppf(0.025, nu), 20)
-    np.testing.assert_allclose(inflation(R).high, ends)
-
-
 def test_shared_luck_is_of_all_models_together_and_of_the_pair_of_least_p() -> None:
     rng = np.random.default_rng(3)
     own, common = rng.random((4, 30, 40)), rng.random((1, 40))

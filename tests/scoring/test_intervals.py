@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers import ragged
 from scipy import stats
 
 from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.intervals.uncertainty import wilson_ci
 
 Z95 = 1.959963984540054
-
-
-# Quantiles of the posterior.
-
-
-# The classical intervals.
-
-RAGGED = [[1, 1, 0], [0, 0], [1, 1, 1, 1], [1, 0, 1, 1]]
-
-
-def ragged() -> Any:
-    data = np.full((4, 4), -1)
-    for i, row in enumerate(RAGGED):
-        data[i, : len(row)] = row
-    return np.ma.masked_equal(data, -1)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
@@ -42,7 +27,7 @@ def test_wilson_agrees_with_scipy(confidence: float) -> None:
 
 
 def test_wilson_of_unequal_trials_uses_the_effective_number() -> None:
-    a, stderr, lo, hi = wilson_ci(ragged())
+    a, stderr, lo, hi = wilson_ci(ragged([[1, 1, 0], [0, 0], [1, 1, 1, 1], [1, 0, 1, 1]]))
     share = (2 / 3 + 0 + 1 + 3 / 4) / 4
     n = 16 / (1 / 3 + 1 / 2 + 1 / 4 + 1 / 4)
     np.testing.assert_allclose((a, stderr), (share, math.sqrt(share * (1 - share) / n)))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayes_at_n import scoring
 from bayes_at_n.scoring import drawn_sample, label_chances, misclassification, prediction_powered
 
 F, Y = [1, 1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0]
@@ -45,18 +44,6 @@ def test_unequal_chances_are_weighed_as_horvitz_and_thompson_do() -> None:
     assert total + 0.5 * float(weights @ F) == pytest.approx(float(weights @ Y))
 
 
-def test_lambda_is_the_best_there_is_and_a_useless_judge_costs_nothing() -> None:
-    rng = np.random.default_rng(0)
-    y = (rng.random(2000) < 0.6).astype(float)
-    noisy, at = np.where(rng.random(2000) < 0.2, 1 - y, y), np.arange(200)
-    tuned = prediction_powered(noisy, y[at], at)
-    grid = [prediction_powered(noisy, y[at], at, rate=rate) for rate in np.linspace(0, 1, 101)]
-    assert tuned.rate == pytest.approx(min(grid, key=lambda one: one.sigma).rate, abs=0.01)
-    alone = prediction_powered(noisy, y[at], at, rate=0)
-    assert prediction_powered(1 - noisy, y[at], at)[:5] == alone[:5]  # worse than chance
-    assert prediction_powered(y, y[at], at).rate > 0.97
-
-
 @pytest.mark.parametrize("chosen", [False, True])
 @pytest.mark.parametrize("lenient", [False, True])
 def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chosen: bool) -> None:
@@ -79,24 +66,6 @@ def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chos
     assert held.mean() > 0.93 and pool.mean() > 0.92  # of 300: two standard errors are .025
     assert abs(error.mean()) < 4 * error.std() / 300**0.5
     assert 0.75 < error.std() / variance.mean() ** 0.5 < 1.05  # padded by two errors of 62
-
-
-def test_all_attempts_labeled_leave_the_trials() -> None:
-    """Then the score is the people's, and sigma near that of `avg` on their labels."""
-    rng = np.random.default_rng(3)
-    y = (rng.random((30, 20)) < rng.random((30, 1))).astype(int)
-    rows, all_of = np.repeat(np.arange(30), 20), np.arange(600)
-    found = prediction_powered(y.ravel(), y.ravel(), all_of, questions=rows)
-    value, sigma = scoring.avg(y)
-    assert found.value == pytest.approx(value) and found.sigma == pytest.approx(sigma, rel=0.15)
-    assert found.pool is not None
-    assert found.pool.sigma == pytest.approx(scoring.pool_ci(y).sigma)
-    own = scoring.pool_ci(y, clusters=[i // 3 for i in range(30)]).sigma
-    several = prediction_powered(
-        y.ravel(), y.ravel(), all_of, questions=rows, clusters=rows // 3, rate=1
-    )
-    assert several.pool is not None
-    assert several.pool.sigma == pytest.approx(own)
 
 
 def test_misclassification_is_a_stratified_beta_posterior() -> None:
@@ -133,27 +102,6 @@ def test_chances_are_kept_by_the_draw() -> None:
         times[at] += 1
     error = np.sqrt(2000 * chances * (1 - chances)) + 1e-9
     assert (abs(times - 2000 * chances) < 4.5 * error).all()
-
-
-def test_two_draws_the_second_by_what_the_first_found_are_unbiased() -> None:
-    rng, errors = np.random.default_rng(5), []
-    y = rng.random(400) < 0.7
-    group = np.arange(400) % 4
-    f = np.where(rng.random(400) < np.array([0.0, 0.02, 0.1, 0.4])[group], ~y, y).astype(float)
-    for _ in range(400):
-        first = rng.permutation(400)[:30]
-        wrong = np.bincount(group[first], f[first] != y[first], 4) + 0.2
-        doubts = (wrong / (np.bincount(group[first], minlength=4) + 2))[group]
-        left = np.ones(400, bool)
-        left[first] = False
-        chances = label_chances(doubts, 30, left=left)
-        assert chances[left].sum() == pytest.approx(30)
-        at = np.r_[first, np.flatnonzero(left)[drawn_sample(chances[left], rng)]]
-        both = 1 - (1 - 30 / 400) * (1 - chances[at])
-        found = prediction_powered(f, y[at].astype(float), at, chances=both)
-        errors.append([found.value - y.mean(), found.low <= y.mean() <= found.high])
-    error, held = np.array(errors, float).T
-    assert abs(error.mean()) < 3 * error.std() / 400**0.5 + 0.001 and held.mean() > 0.94
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,10 @@ import itertools
 import math
 import statistics
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import pytest
 
 from bayes_at_n.scoring.numerics.inputs import Counts
-from bayes_at_n.scoring.numerics.results import bayes_from_counts
-from bayes_at_n.scoring.ranking.compare import compare_scores
 from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_to_separate
 
 NORMAL = statistics.NormalDist()
@@ -82,46 +78,9 @@ def test_what_cannot_be_separated_is_infinite() -> None:
     assert trials_to_separate(Counts(a), Counts(b), [0.3, 0.3]) == TrialPlan(*[math.inf] * 3)
 
 
-def test_simulated_runs_reach_the_plan_at_the_median() -> None:
-    rng = np.random.default_rng(5)
-    p = rng.beta(4, 2, size=(2, 30))
-    p[1] = np.clip(p[0] - 0.05, 0.01, 1)
-    hits = rng.binomial(400, p)
-    A, B = (np.stack([400 - h, h], axis=-1) for h in hits)
-
-    def runs(N: int, pilot: Any) -> tuple[Any, Any]:
-        pi = rng.beta(1 + pilot[:, 1], 1 + pilot[:, 0], size=(4_000, 30))
-        new = rng.binomial(N, pi)
-        return bayes_from_counts(np.stack([N - new, new], axis=-1), np.array([0.0, 1.0]))
-
-    plan = trials_to_separate(Counts(A), Counts(B))
-    assert plan.fewest < plan.trials < plan.most < math.inf
-    c = compare_scores(*runs(int(plan.trials), A), *runs(int(plan.trials), B))
-    assert (
-        abs(((c.difference * (A[..., 1].sum() - B[..., 1].sum()) > 0) & (c.z > 1.645)).mean() - 0.9)
-        < 0.03
-    )
-
-
 def test_stacks_equal_one_call_each() -> None:
     rng = np.random.default_rng(7)
     A, B = rng.integers(0, 2, size=(3, 1, 6, 9)), rng.integers(0, 2, size=(4, 6, 12))
     plans = trials_to_separate(A, B)
     for i, j in itertools.product(range(3), range(4)):
         assert [part[i, j] for part in plans] == list(trials_to_separate(A[i, 0], B[j]))
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: trials_to_separate([[0, 1]], [[0, 1]], confidence=0.5), "between 1/2 and 1"),
-        (lambda: trials_to_separate([[0, 1]], [[0, 1]], power=1.0), "power is 1.0"),
-        (
-            lambda: trials_to_separate([[1], [0]], np.ma.masked_equal([[1], [7]], 7)),
-            "question 1 .* has 0 trials",
-        ),
-    ],
-)
-def test_bad_input_is_named(call: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        call()

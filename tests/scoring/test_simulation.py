@@ -11,7 +11,6 @@ from scipy import integrate, stats
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring.numerics.coins import beta_given_mean, stream
-from bayes_at_n.scoring.numerics.results import bayes_from_counts
 from bayes_at_n.scoring.studies.simulation import (
     ORIGINAL_SHAPES,
     coin_models,
@@ -22,9 +21,6 @@ from bayes_at_n.scoring.studies.simulation import (
     tosses,
     updated_models,
 )
-
-PRINTED = [0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466, 0.5418, 0.5276, 0.608, 0.6213, 0.7327]
-PRINTED_ORIGINALS = [0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487]
 
 
 def total_distribution(p: np.ndarray, n: int) -> np.ndarray:
@@ -61,23 +57,6 @@ def test_conditional_beta_is_the_exact_conditional_distribution() -> None:
         assert stats.kstest(column, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
 
 
-def test_coin_models_have_the_printed_means_and_the_printed_tie() -> None:
-    p = coin_models(0)
-    assert p.shape == (11, 30) and p.dtype == np.float64
-    assert ((p > 0) & (p < 1)).all()
-    np.testing.assert_allclose(p.mean(axis=1), PRINTED, atol=1e-12)
-    assert (p[3] == p[4]).all()
-    assert len({tuple(row) for row in p}) == 10
-    many = coin_models(0, sets=40)
-    np.testing.assert_allclose(many.mean(axis=2), np.broadcast_to(PRINTED, (40, 11)), atol=1e-12)
-    assert len(np.unique(many[:, :, 0])) == 400
-    # Of each model's shape, not only of its mean: Beta(i, 18 - i) has variance m (1 - m) / 19,
-    # and keeps it nearly when its mean is moved by conditioning.
-    for model, mean in enumerate(PRINTED):
-        variance = many[:, model].var(axis=1, ddof=1).mean()
-        assert variance == pytest.approx(mean * (1 - mean) / 19, rel=0.1)
-
-
 # Tosses.
 
 
@@ -112,60 +91,7 @@ def test_separation_probability_agrees_with_the_exact_one() -> None:
             assert abs(got - exact) < 4 * math.sqrt(exact * (1 - exact) / replicates)
 
 
-def test_coins_meet_the_paper_over_reconstructed_sets() -> None:
-    # Paper: P = .837 at N = 80 and mean |z| about 1.14, 1.645, 1.96 at N = 80, 199, 285.
-    models = coin_models(0, sets=25)
-    study = separation_curve(models[:, 9], models[:, 8], (80, 199, 285), 1000, seed=0)
-    assert study.above.shape == (25, 3)
-    assert study.above[:, 0].min() >= 0.79 and study.above[:, 0].max() <= 0.87
-    np.testing.assert_allclose(study.above.mean(axis=0), [0.831, 0.936, 0.966], atol=0.007)
-    np.testing.assert_allclose(study.z.mean(axis=0), [1.145, 1.59, 1.865], atol=0.015)
-    # Without the noise of replicates the sets hardly differ, and .837 is about there.
-    exact = np.array([exact_order(p[9], p[8], 80) for p in models])
-    assert exact[:, 0].min() > 0.79 and exact[:, 0].max() < 0.86
-    assert abs(exact[:, 0].mean() - 0.837) < 0.01
-    assert np.abs(study.above[:, 0] - exact[:, 0]).max() < 4.5 * math.sqrt(0.83 * 0.17 / 1000)
-    # z of the mean difference is another, smaller number than the mean of |z|.
-    mu, sigma = bayes_from_counts(
-        np.stack([80 * (1 - models), 80 * models], axis=-1), np.array([0.0, 1.0]), 0
-    )
-    of_means = (mu[:, 9] - mu[:, 8]) / np.hypot(sigma[:, 9], sigma[:, 8])
-    assert (of_means < study.z[:, 0] - 0.1).all()
-
-
 # Updated models and priors.
-
-
-def test_original_and_updated_models_are_what_they_say() -> None:
-    p = original_models(0)
-    assert p.shape == (8, 30)
-    np.testing.assert_allclose(p.mean(axis=1), PRINTED_ORIGINALS, atol=1e-12)
-    assert ORIGINAL_SHAPES[0] == (4, 11) and ORIGINAL_SHAPES[-1] == (11, 4)
-    # The four mixtures of (a +- 1, b +- 1), equally likely, have this mean and this CDF.
-    updates = updated_models([(4, 11), (9, 6)], 4000, seed=3)
-    assert updates.shape == (4000, 2, 30)
-    for model, (a, b) in enumerate(((4, 11), (9, 6))):
-        moved = [(a + d, b + e) for d in (-1, 1) for e in (-1, 1)]
-
-        def cdf(x: np.ndarray, moved: list[tuple[int, int]] = moved) -> np.ndarray:
-            return np.mean([stats.beta.cdf(x, *shape) for shape in moved], axis=0)
-
-        assert stats.kstest(updates[:, model, 0], cdf).pvalue > 1e-3
-        # One pair of shapes for all thirty questions: the variance of the mean shows it.
-        within = np.mean([s * t / ((s + t) ** 2 * (s + t + 1)) for s, t in moved]) / 30
-        between = np.var([s / (s + t) for s, t in moved])
-        assert updates[:, model].mean(axis=1).var() == pytest.approx(within + between, rel=0.1)
-
-
-def test_updates_meet_the_printed_anchors() -> None:
-    # Printed: mean tau .88, about 86% of updates with another ranking. By scipy.
-    truth = updated_models(ORIGINAL_SHAPES, 3000, seed=1).mean(axis=2)
-    taus = np.array([stats.kendalltau(row, np.arange(8)).statistic for row in truth])
-    assert abs(taus.mean() - 0.88) < 0.01
-    assert abs((taus < 1 - 1e-9).mean() - 0.86) < 0.02
-    study = prior_study(3000, (1,), (1,), seed=1)
-    assert abs(study.update_tau - 0.88) < 0.01
-    assert abs(study.changed - 0.86) < 0.02
 
 
 def plain_prior_study(
@@ -200,20 +126,12 @@ def test_prior_study_agrees_with_a_plain_loop() -> None:
     assert (np.abs(ratio - 1) < 0.2).all()
 
 
-# Reproducible, and bad input.
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: coin_models(-1), "seed is -1: pass a whole number, at least 0"),
-        (lambda: toss([0.5, 1.2], 3, 0), r"p holds 1.2: probabilities lie between 0 and 1"),
-        (lambda: toss([0.5], 0, 0), "trials is 0"),
-        (lambda: separation_curve([0.5], [0.5, 0.5], (1,), 1, 0), "1 questions and p_b 2"),
+        (lambda: toss([0.5, 1.2], 3, 0), "p holds 1.2"),
         (lambda: separation_curve([0.5], [0.5], (3, 2), 1, 0), "increasing"),
-        (lambda: separation_curve([0.5], [0.5], (), 1, 0), "trials is"),
-        (lambda: updated_models([(4, 11, 2)], 1, 0), "shapes is"),
-        (lambda: updated_models([(4, math.inf)], 1, 0), "finite numbers above 1"),
+        (lambda: updated_models([(4, math.inf)], 1, 0), "above 1"),
         (lambda: prior_study(5, (1,), (2, 1), seed=0), "strengths is"),
     ],
 )

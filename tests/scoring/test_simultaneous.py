@@ -107,15 +107,3 @@ def test_chances_to_be_the_best_are_those_of_drawn_posteriors() -> None:
     theta = own * (x / sigma**2 + m / tau**2) + np.sqrt(own) * rng.normal(size=(n, 4))
     share = np.bincount(theta.argmax(axis=1), weights=fit, minlength=4) / fit.sum()
     close(probability_best(x, sigma), share, 0.005)
-
-
-def test_a_chance_to_be_the_best_is_how_often_it_is() -> None:
-    """Where models hardly differ, and where they do; unpooled, .73 is right in .60 here."""
-    rng, said, right = np.random.default_rng(4), [], []
-    for spread in (0.3, 1.0):
-        for _ in range(60):
-            theta = rng.normal(0, spread, 8)
-            x = theta + rng.normal(size=8)
-            said.append(probability_best(x, 1.0)[x.argmax()])
-            right.append(theta.argmax() == x.argmax())
-    assert abs(np.mean(said) - np.mean(right)) < 0.13

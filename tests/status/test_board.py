@@ -75,20 +75,6 @@ def test_complete_or_extended_and_nothing_is_written(tmp_path: Path, capsys: Cap
     assert before == {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
 
 
-def test_without_words_all_runs_are_shown(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        make_run(tmp_path / "runs" / "contest" / name, {"q1": "11", "q2": "10"})
-    monkeypatch.chdir(tmp_path / "runs" / "contest" / "a")
-    assert main(["status"]) == 2  # no runs here, and nothing of the demo
-    assert "demo" not in capsys.readouterr().err
-    monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines if "4/4" in line] == [["a", "4/4"], ["b", "4/4"]]
-
-
 # Workers
 
 

@@ -1,13 +1,8 @@
 """Results as files: every form of every table, and nothing of an earlier call left."""
 
 import json
-import threading
-import time
 from pathlib import Path
 
-import pytest
-
-from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store.files import write
@@ -53,32 +48,3 @@ def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
         (out / "verb.json").write_text(damaged)
         write(out, "verb", {}, {})
         assert (out / "one.csv").exists()
-
-
-def test_of_two_writers_one_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other comes when all but the record of the first is there."""
-    replace, met, sleep = Path.replace, threading.Event(), time.sleep
-
-    def other() -> None:
-        table = Table("t", [Column("a", "a")], [{"a": 2}])
-        write(tmp_path, "verb", {"by": "other"}, {"one": table, "two": table})
-        met.set()
-
-    thread = threading.Thread(target=other)
-
-    def replacing(draft: Path, path: Path) -> Path:
-        if path.name == "verb.json" and not thread.ident:
-            thread.start()
-            met.wait()  # until it has written all, or waits
-        return replace(draft, path)
-
-    monkeypatch.setattr(Path, "replace", replacing)
-    monkeypatch.setattr(lease.time, "sleep", lambda _: (met.set(), sleep(0.01)))
-    table = Table("t", [Column("a", "a")], [{"a": 1}])
-    write(tmp_path, "verb", {"by": "first"}, {"one": table, "three": table})
-    thread.join()
-    record = json.loads((tmp_path / "verb.json").read_text())
-    assert names(tmp_path) == {"verb.json", *record["files"]}
-    assert record["by"] == "other"
-    for stem in ("one", "two"):
-        assert (tmp_path / f"{stem}.csv").read_text().split() == ["a", "2"]

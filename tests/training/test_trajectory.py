@@ -51,15 +51,10 @@ def test_finished_runs_become_tables_pictures_and_a_page(
     monkeypatch.setattr(subprocess, "Popen", None)
     trajectory.run(arguments)
     output = capsys.readouterr()
-    assert "24 runs in runs/sums, 24 finished, 0 pending" in output.err
-    assert "Pass@16 left out, as there are only 8 trials" in output.err
-    assert "at the 3 steps that both have" in output.err
-    assert "form of MaP's Table 2" in output.out
+    assert "24 finished, 0 pending" in output.err and "Pass@16 left out" in output.err
     out = place / "runs/sums/_trajectory/m-c"
     found = json.loads((out / "trajectory.json").read_text())
     assert len(found["summary"]) == 2
-    text = (out / "index.html").read_text()
-    assert "<h1>Trajectory of m-c</h1>\n<p>m: highest τ over the 2 steps" in text
     assert output.out.rstrip().endswith(found["summary"][-1])
     assert len(found["runs"]) == 24 and found["settings"]["run"][0] == "model=custom"
     assert {row["training"] for row in found["tables"]["stability"]} == {"m", "c"}
@@ -73,13 +68,11 @@ def test_finished_runs_become_tables_pictures_and_a_page(
         assert f'src="{name}.png"' in (out / "index.html").read_text()
     for stem in ("stability", "curve", "samples", "protocols", "merge", "passk", "ahead"):
         assert (out / f"{stem}.csv").is_file()
-    trajectory.run([*SUMS, "dataset.path=sums.jsonl", "sampling.trials=8", "merge=[]",
-                            "replicates=50", "checkpoints.m=m", "greedy=false",
-                            f"out={out}"])  # fmt: skip
+    fewer = [*arguments[:-2], "merge=[]", "checkpoints.m=m", "greedy=false", f"out={out}"]
+    trajectory.run(fewer)
     assert not (out / "side_by_side.png").exists() and not (out / "ahead.csv").exists()
-    assert set(json.loads((out / "trajectory.json").read_text())["files"]) | {
-        "trajectory.json"
-    } == {path.name for path in out.iterdir()}
+    listed = set(json.loads((out / "trajectory.json").read_text())["files"])
+    assert listed | {"trajectory.json"} == {path.name for path in out.iterdir()}
 
 
 @pytest.mark.soak

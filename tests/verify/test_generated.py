@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from forked import Attempts, Command, Forker
+from forked import Attempts, Command, Forker, stored
 from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline import engines
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_undecided(
     assert {(*sorted(seeds),) for seeds in by_text.values()} == {(1234, 1235, 1236)}
     assert "7 of 7 attempts" in capsys.readouterr().err
     assert (outcomes.read(run).codes == outcomes.PENDING).all()
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="undecided"):
         score.score(again(run))
 
     monkeypatch.setattr(engines, "load", None)  # nothing is left to sample
@@ -96,6 +96,39 @@ def test_votes_are_read_again_without_a_judge(
     stage.verify(run)
     assert {row["points"] for row in rows(run).values()} <= {0, 1, None}
     assert {row["question_id"] for row in votes(run)} == before and len(votes(run)) == len(sampled)
+
+
+def judgements(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    """Every stored vote; each is there once."""
+    [folder] = run.path.glob("judgements/*/")
+    return stored(folder)
+
+
+def test_a_killed_judge_continues(tmp_path: Path, tiny_model: Path, forker: Forker) -> None:
+    """Nothing is lost, nothing made twice, and seeds are those of a judge that nobody killed."""
+    settings = ["dataset.judge=all", "verifier.sampling.trials=3", "verifier.batch_size=2"]
+    whole, run = (with_judge(tmp_path / name, tiny_model, *settings) for name in ("a", "b"))
+    stage.verify(whole)
+    command = Command(run.path, forker, line=["verify", str(run.path)], hold=3)
+    command.held()
+    before = judgements(run)
+    command.kill()
+    command.release()
+    Command(run.path, forker, line=["verify", str(run.path)]).finish()
+    after, expected = judgements(run), judgements(whole)
+    assert 3 < len(before) < len(after) == 9 * DISTINCT and before.items() <= after.items()
+    assert {k: v["seed"] for k, v in after.items()} == {k: v["seed"] for k, v in expected.items()}
+    assert rows(run).keys() == rows(whole).keys()
+
+
+def test_a_budget_of_the_judge(tmp_path: Path, tiny_model: Path, capsys: Capsys) -> None:
+    """What it leaves out has no verdict; more of it continues."""
+    run = with_judge(tmp_path / "run", tiny_model, "dataset.judge=all", "verifier.batch_size=1")
+    run.cfg.verifier.budget.tokens = 30
+    stage.verify(run)
+    assert 0 < len(rows(run)) < 7 and "of 6, " in capsys.readouterr().err
+    stage.verify(again(run, "verifier.budget.tokens=null"))
+    assert len(rows(run)) == 7 and len(votes(run)) == 3 * DISTINCT
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +34,8 @@ def said(seed: int, undecided: float) -> list[list[str]]:
     return [["?" if rng.random() < undecided else text for text in row] for row in texts]
 
 
-def judged(folder: Path, model: Path, said: list[list[str]], *more: str) -> Run:
-    """A run whose judge wrote this, all three times; the texts judged are all different."""
+def judged(folder: Path, model: Path, said: list[list[Any]], *more: str) -> Run:
+    """A run whose judge wrote this, or these in turn; the texts judged are all different."""
     proofs = {f"q{i}": [f"proof {i} {t}" for t in range(N)] for i in range(M)}
     settings = [*JUDGE, f"verifier.id={model}", "verifier.revision=null", "dataset.judge=all"]
     settings += ["verifier.context=8192", "verifier.sampling.max_tokens=64", *more]
@@ -43,17 +44,18 @@ def judged(folder: Path, model: Path, said: list[list[str]], *more: str) -> Run:
     return written(run, said)
 
 
-def written(run: Run, said: list[list[str]]) -> Run:
-    """The run after its judge has written this, all three times, and `verify`."""
+def written(run: Run, said: list[list[Any]]) -> Run:
+    """The run after its judge has written this, three times, and `verify`."""
     template = prompts.read_template(run.cfg.verifier)
-    judge = generated._judge(run, stage.identity(run.cfg, verifier_as_model(run.cfg), template))
+    judge = generated.judge_of(run, stage.identity(run.cfg, verifier_as_model(run.cfg), template))
     attempts = texts.texts_to_judge(run, template)
     generated._prepare(run, judge, template, attempts)
     named = zip(attempts["judged"].to_pylist(), attempts["key"].to_pylist(), strict=True)
     rows = [
-        {"question_id": name, "trial": vote, "text": said[key >> 32][key & 0xFF]}
+        {"question_id": name, "trial": vote, "text": of if isinstance(of, str) else of[vote]}
         for name, key in named
         for vote in range(3)
+        for of in [said[key >> 32][key & 0xFF]]
     ]
     whole = [row | {"seed": 1, "finish_reason": "stop"} for row in rows]
     columns = ATTEMPTS.with_metadata(origin.part_metadata(runfolder.read_manifest(judge)))
@@ -132,14 +134,56 @@ def test_several_judges_and_votes(tmp_path: Path, tiny_model: Path) -> None:
     apart = ((values[:, None] - values) ** 2).sum() / (values.size * (values.size - 1))
     assert found["alpha"] == pytest.approx(1 - observed / apart)
     assert found["votes"] == pairs.size and found["low"] < found["alpha"] < found["high"]
-    rows = graded.VERDICTS_TABLE.read(run, ["a", "b", "points", "votes"], None).table.to_pylist()
-    for row in rows:
-        unit = units[int(row["question_id"][1:]) * N + row["trial"]]
-        assert sorted(map(int, row["votes"])) == sorted(unit)
-        assert row["points"] == min(unit) and row["a"] == pytest.approx(unit.count(7) / len(unit))
+    for votes, label in (("mean", np.mean), ("majority", min)):
+        run.cfg.verifier.judgement.votes = votes
+        stage.verify(run)
+        scored = scoring.values(outcomes.read(run).matrix)
+        names = ["a", "points", "votes"]
+        for row in graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist():
+            place = int(row["question_id"][1:]), row["trial"]
+            unit = units[place[0] * N + place[1]]
+            assert sorted(map(int, row["votes"])) == sorted(unit)
+            assert row["a"] == pytest.approx(unit.count(7) / len(unit))
+            assert scored[place] == pytest.approx(label(unit) / 7)
     run.cfg.verifier.panel = ["nobody"]
     with pytest.raises(UserError, match="panel=nobody"):
         stage.verify(run)
+
+
+@pytest.mark.parametrize(("judge", "most"), [("judge-proof", 7), ("judge-exam", 1)])
+def test_several_votes_are_a_mean(tmp_path: Path, tiny_model: Path, judge: str, most: int) -> None:
+    """Of an attempt: so the score is that of all votes, its interval that of attempts."""
+    votes = np.random.default_rng(5).integers(0, most + 1, (M, N, 3))
+    say = {"judge-proof": "<points>{}</points>", "judge-exam": "correct: {}"}[judge]
+    words = ["no", "yes"] if most == 1 else [*map(str, range(8))]
+    texts = [[[say.format(words[v]) for v in of] for of in row] for row in votes.tolist()]
+    more = [f"verifier={judge}", "verifier.sampling.trials=3"]
+    run = judged(tmp_path / "run", tiny_model, texts, *more)
+    score.score(run)
+    found = json.loads((run.path / "scores.json").read_text())
+    assert found["metrics"]["avg"]["value"] == pytest.approx(votes.mean() / most)
+    head = scoring.score_ci(votes.sum(axis=2), np.arange(3 * most + 1) / (3 * most))
+    assert [found["headline"][key] for key in head._fields] == pytest.approx([*head])
+    means = votes.mean(axis=(1, 2)) / most
+    np.testing.assert_allclose([*found["points"]["by_question"].values()], means)
+
+
+def test_votes_are_no_attempts() -> None:
+    """Intervals of attempts' means hold and are short; with each vote as an attempt they miss."""
+    rng, held, widths = np.random.default_rng(2), np.zeros(3), np.zeros(3)
+    for _ in range(150):
+        easy = rng.beta(0.7, 0.7, 20)
+        right = rng.random((20, 4)) < easy[:, None]
+        p = np.where(right, rng.beta(6, 2, (20, 4)), rng.beta(2, 6, (20, 4)))
+        votes = (rng.random((3, 20, 4)) < p).astype(int)
+        truth = (0.75 * easy + 0.25 * (1 - easy)).mean()
+        of_means = scoring.score_ci(votes.sum(axis=0), [0, 1 / 3, 2 / 3, 1])
+        others = scoring.score_ci(votes[0]), scoring.score_ci(np.hstack([*votes]))
+        found = np.array([[one.low, one.high] for one in (of_means, *others)])
+        held += (found[:, 0] <= truth) & (truth <= found[:, 1])
+        widths += found[:, 1] - found[:, 0]
+    assert held[0] > 0.92 * 150 and held[1] > 0.92 * 150 and held[2] < 0.9 * 150, held
+    assert widths[0] < 0.85 * widths[1], widths
 
 
 def test_inflation_of_points() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from forked import HELD, Attempts, Command, Forker, assert_whole, stored
+from forked import HELD, Attempts, Forker, assert_whole, stored
 from helpers import demo_questions, write_questions
 
 from bayes_at_n.pipeline.config import compose
@@ -140,25 +140,6 @@ def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
         assert before.items() <= found.items()
         assert_whole(folder, found)
     assert agree(stored(pair[0]), reference[1]) > 0.95
-
-
-def easy_and_hard(folder: Path) -> list[str]:
-    """A command on two datasets of three questions."""
-    paths = [
-        str(write_questions(folder / f"{name}.jsonl", demo_questions()[first : first + 3]))
-        for name, first in (("easy", 0), ("hard", 3))
-    ]
-    line = ["run", "model=demo", "trials=2", "verifier=none", "rubric=exact-match"]
-    return [*line, f"dataset={','.join(paths)}", f"runs={folder / 'runs'}"]
-
-
-@pytest.mark.soak
-def test_one_command_loads_the_model_once_for_its_data_sets(forker: Forker, tmp_path: Path) -> None:
-    Command(tmp_path / "log", forker, line=easy_and_hard(tmp_path)).finish()
-    folders = [tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard")]
-    assert len({session(folder)["pid"] for folder in folders}) == 1
-    for folder in folders:
-        assert json.loads((folder / "scores.json").read_text())["attempts"] == 6
 
 
 def few(tmp_path: Path, name: str) -> list[str]:

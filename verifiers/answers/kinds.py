@@ -31,9 +31,9 @@ from bayes_at_n.verifiers.answers import choice, own, parts
 from bayes_at_n.verifiers.answers.claims import last_claim
 from bayes_at_n.verifiers.maths.boxed import Extraction, Policy, extract, final_part, unboxed
 from bayes_at_n.verifiers.maths.conventions import KNOWN, STRICT, Conventions, Judged
-from bayes_at_n.verifiers.maths.labels import split_label
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
 from bayes_at_n.verifiers.maths.parser import read_number
+from bayes_at_n.verifiers.maths.structure import split_label
 from bayes_at_n.verifiers.maths.units import Unit, ratio, split_unit
 
 OR = "\u241e"  # between gold answers of `exact` and `regex`, one of which is enough

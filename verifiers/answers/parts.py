@@ -9,8 +9,8 @@ import functools
 
 from bayes_at_n.verifiers.maths.boxed import Extraction, extract, together, unboxed
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
-from bayes_at_n.verifiers.maths.lists import expand_list
 from bayes_at_n.verifiers.maths.parser import read_number
+from bayes_at_n.verifiers.maths.structure import read_list
 
 
 def find(text: str, gold: str) -> Extraction:
@@ -40,5 +40,5 @@ def find(text: str, gold: str) -> Extraction:
 def _count(text: str) -> int:
     """How many parts a bare list or a set has; a plus-minus is two. All else is one."""
     text = clean(text) if len(text) <= MAX_CHARS else ""
-    brackets, items = expand_list(text) or ("", [text])
-    return len(items) if brackets in ("", "{}") and not read_number(text) else 1
+    kind, items = read_list(text)
+    return len(items) if kind in ("", "{}") and not read_number(text) else 1

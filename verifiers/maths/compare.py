@@ -5,29 +5,29 @@ expressions, lists of such. Each layer claims only what it is sure of; what all 
 for the algebra of `symbolic` where that may take its time, else None.
 """
 
+import itertools
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bayes_at_n.verifiers.maths.boxed import unboxed
 from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions
-from bayes_at_n.verifiers.maths.labels import sides, split_label
-from bayes_at_n.verifiers.maths.latex import split_top
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
-from bayes_at_n.verifiers.maths.lists import (
-    MAX_ITEMS,
-    all_of,
-    compare_lists,
-    compare_sets,
-    expand_list,
-    table_of,
-)
 from bayes_at_n.verifiers.maths.named import one_constant, without_names
 from bayes_at_n.verifiers.maths.numeric import compare_expressions, printed, rounds_to
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, read_number
 from bayes_at_n.verifiers.maths.relations import compare_relations, is_relation
+from bayes_at_n.verifiers.maths.structure import (
+    paired,
+    read_list,
+    sides,
+    split_label,
+    split_list,
+    split_top,
+)
 from bayes_at_n.verifiers.maths.units import is_harmless, ratio, read_unit, split_unit
 
+MAX_ITEMS = 30
 LONG = 10  # significant digits of a decimal that say which exact value it stands for
 Algebra = Callable[[Tree, Tree], bool | None]  # whether two expressions are equal
 
@@ -70,9 +70,10 @@ def compare(gold: str, answer: str, conventions: Conventions = STRICT) -> bool |
     >>> compare("25", "025"), compare(r"\frac{1}{2}", "$x = 0.5$"), compare("2", r"2\%")
     (True, True, False)
     >>> compare(r"2\sqrt{3}", r"\sqrt{12}"), compare("x>1", "1<x"), compare("x^2=4", "x=2")
-    (True, True, None)
+    (True, True, False)
     """
-    return _equal(decide(gold, answer, conventions))
+    decision = decide(gold, answer, conventions)
+    return None if decision is None else decision.equal
 
 
 def decide(
@@ -97,7 +98,10 @@ def decide(
     reduced = reduce_pair(gold, answer, conventions)
     if reduced is None:
         return Decision(False, "unit")
-    return _Pair(conventions, algebra).decide(*reduced)
+    pair = _Pair(conventions, algebra)
+    decision = pair.decide(*reduced)
+    settled = decision.equal or (not pair.open and all(map(readable, reduced)))
+    return decision if settled else None
 
 
 def readable(text: str) -> bool:
@@ -111,12 +115,11 @@ def readable(text: str) -> bool:
         return True
     if value.isalpha() or re.fullmatch("[0-9]{1,2}:[0-5][0-9]", value):
         return True
-    kind, rows = table_of(value)
+    kind, items = read_list(value)
     if kind in ("ratio", "cases"):
         return True
-    listed = expand_list(value)
-    items = [cell for row in rows for cell in row] or (listed[1] if listed else sides(value))
-    return value not in items and all(map(readable, items))
+    items = {"matrix": [*itertools.chain(*items)], "one": sides(value)}.get(kind, items)
+    return value not in items and all(item == r"\dots" or readable(item) for item in items)
 
 
 def reduce_pair(
@@ -205,51 +208,92 @@ def _choice(text: str) -> tuple[str, str]:
 
 
 class _Pair:
-    """One comparison: its conventions, and the algebra that it may ask."""
+    """One comparison: its conventions, and the algebra that it may ask.
+
+    `open`: two expressions were left to the algebra, and there is none.
+    """
 
     def __init__(self, conventions: Conventions, algebra: Algebra | None) -> None:
-        self.conventions, self.algebra = conventions, algebra
+        self.conventions, self.algebra, self.open = conventions, algebra, False
 
-    def decide(self, gold: str, answer: str) -> Decision | None:
+    def decide(self, gold: str, answer: str) -> Decision:
         """Compare two texts that `reduce_pair` has cleaned."""
         if (scalar := self.scalar(gold, answer)) is not None:
             return scalar
         parts = sides(answer)
         if len(parts) > 1 and len(sides(gold)) == 1:
-            if len(parts) > MAX_ITEMS:
-                return None
-            equal = all_of(_equal(self.decide(gold, part)) for part in parts)
-            return None if equal is None else Decision(equal, "list")
-        equal = compare_lists(gold, answer, self.same, self.conventions)
-        if equal is None and self.several_against_one(gold, answer):
-            equal = False
-        return None if equal is None else Decision(equal, "list")
+            equal = len(parts) <= MAX_ITEMS and all(self.decide(gold, part).equal for part in parts)
+            return Decision(equal, "list")
+        return Decision(self.lists(gold, answer), "list")
 
-    def same(self, gold: str, answer: str) -> bool | None:
+    def same(self, gold: str, answer: str) -> bool:
         """Whether two items are equal, each perhaps a tuple of others or with a unit."""
         values = _without_units(gold, answer, self.conventions)
         if values is None:
             return False
         found = self.scalar(*values)
         if found is None and "(" in (gold[:1], answer[:1]):
-            return compare_lists(*values, self.same, self.conventions)
-        return _equal(found)
+            return self.lists(*values)
+        return found is not None and found.equal
 
-    def several_against_one(self, gold: str, answer: str) -> bool:
-        """Whether one side lists several things and the other is an expression unlike any."""
-        gold_list, answer_list = expand_list(gold), expand_list(answer)
-        gold_items = gold_list[1] if gold_list else [gold]
-        answer_items = answer_list[1] if answer_list else [answer]
-        if (len(gold_items) > 1) == (len(answer_items) > 1):
+    def lists(self, gold: str, answer: str) -> bool:
+        """Compare two lists, tuples, intervals, sets, matrices, ratios or functions in cases.
+
+        Bare lists (by convention) and sets have no order. A bare list compared with a tuple must
+        have its order; a set never equals a tuple, but a column does.
+        """
+        (kind, items), (other, others) = read_list(gold), read_list(answer)
+        kinds = {kind, other}
+        if kinds & {"ratio", "cases"}:
+            return kind == other and _SPECIAL[kind](self, items, others)
+        if "matrix" in kinds:
+            if kinds == {"matrix", "()"}:
+                items, others = (_column(side) for side in (items, others))
+            elif kinds != {"matrix"} or [*map(len, items)] != [*map(len, others)]:
+                return False
+            else:
+                items, others = (list(itertools.chain(*side)) for side in (items, others))
+            return len(items) == len(others) and all(map(self.same, items, others))
+        if max(len(items), len(others)) > MAX_ITEMS or kinds & {"one"}:
             return False
-        if _GROUPS.search(gold) or _GROUPS.search(answer):
-            return False  # 10,000\pi
-        if read_expression(answer if gold_list else gold) is None:
+        names = {
+            split_label((split_list(side) or ("", [side]))[1][0])[0] for side in (gold, answer)
+        }
+        if len(names) > 1 and "" not in names:
+            return False  # x=2, x=3 are not y=2, y=3
+        loose = kinds <= {"", "{}"} and (kinds != {""} or self.conventions.lists == "unordered")
+        if loose and r"\dots" not in (*items, *others):
+            # A double root counts twice, a solution in several unknowns once.
+            if kinds != {"{}"} and not all(item[0] == "(" for item in items):
+                return paired(items, others, self.same)
+            return all(any(self.same(a, b) for b in others) for a in items) and all(
+                any(self.same(a, b) for a in items) for b in others
+            )
+        # An interval is no list of two.
+        if kind != other and not loose and (kinds != {"", "()"} or r"\infty" in gold + answer):
             return False
-        return compare_sets(gold_items, answer_items, self.same, repeated=True) is False
+        return len(items) == len(others) and all(map(self.same, items, others))
+
+    def ratios(self, gold: list[str], answer: list[str]) -> bool:
+        """Whether two lists of terms are proportional."""
+        (first, *terms), (second, *fellows) = gold, answer
+        return len(gold) == len(answer) and all(
+            self.same(rf"({a})\cdot({second})", rf"({b})\cdot({first})")
+            for a, b in zip(terms, fellows, strict=True)
+        )
+
+    def cases(self, gold: list[list[str]], answer: list[list[str]]) -> bool:
+        """Whether two functions have the same values under the same conditions."""
+        return paired(
+            gold,
+            answer,
+            lambda a, b: (
+                self.same(a[0], b[0]) and (a[1] == b[1] or compare_relations(a[1], b[1]) is True)
+            ),
+        )
 
     def scalar(self, gold: str, answer: str) -> Decision | None:
-        """Compare two texts of which neither is a list."""
+        """Compare two texts of which neither is a list; None where one may be."""
         if gold == answer and gold:
             return Decision(True, "text")
         gold_number, answer_number = read_number(gold), read_number(answer)
@@ -273,11 +317,13 @@ class _Pair:
         equal = compare_expressions(gold, answer)
         if equal is not True and self.rounded(gold, answer):
             return Decision(True, "rounded")
-        if equal is None and self.algebra:
-            trees = read_expression(gold), read_expression(answer)
-            if trees[0] and trees[1] and (equal := self.algebra(trees[0], trees[1])) is not None:
-                return Decision(equal, "algebra")
-        return None if equal is None else Decision(equal, "expression")
+        if equal is not None:
+            return Decision(equal, "expression")
+        left, right = read_expression(gold), read_expression(answer)
+        if left is None or right is None:
+            return None
+        self.open |= self.algebra is None
+        return Decision(bool(self.algebra and self.algebra(left, right)), "algebra")
 
     def rounded(self, gold: str, answer: str) -> bool:
         """Whether one side is a decimal that rounds the other."""
@@ -292,8 +338,14 @@ class _Pair:
         )
 
 
-def _equal(decision: Decision | None) -> bool | None:
-    return None if decision is None else decision.equal
+_SPECIAL: dict[str, Callable[..., bool]] = {"ratio": _Pair.ratios, "cases": _Pair.cases}
+
+
+def _column(items: list[Any]) -> list[str]:
+    """Return the cells of a matrix of one row or column, or the items of a tuple."""
+    if items and isinstance(items[0], list):
+        return [*itertools.chain(*items)] if min(len(items), len(items[0])) == 1 else []
+    return items
 
 
 _NOTHING = re.compile(

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from bayes_at_n.verifiers.maths.boxed import unboxed
 from bayes_at_n.verifiers.maths.compare import reduce_pair
-from bayes_at_n.verifiers.maths.latex import split_list
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, read_number
+from bayes_at_n.verifiers.maths.structure import split_list
 
 _WRAPPERS = re.compile(r"\\text|[{}() ]")  # of words and choice letters
 _DIGITS = re.compile(r"[-+]?[0-9., ]+")

@@ -368,6 +368,14 @@ _PHRASES = [
         (r"^\\mid ?(.*?)\\mid$", r"|\1|"),
         (rf"\\frac\{{({_UNITS})\}}\{{({_UNITS})\}}", r"\1/(\2)"),
         (r"^([0-9]*\.)\(([0-9]+)\)$", r"\1\\overline{\2}"),
+        # Dots behind digits that visibly repeat; behind others they could go on in any way.
+        (r"(\.[0-9]*?)(?:([0-9])\2{2,}|([0-9]{2,6})\3+)\\dots$", r"\1\\overline{\2\3}"),
+        # A decimal that says that it is rounded; a whole number would be a guess.
+        (r"^\\text\{(?:about|approximately|approx\.?)\} ?(?=-?[0-9]*\.[0-9])", r"\\approx "),
+        (
+            r"^(-?[0-9]+)(?:\\text\{\(([a-z]+)\)\}|\(\\text\{([a-z]+)\}\))$",
+            lambda m: m[1] if _NUMBERS.get(m[2] or m[3]) == m[1] else m[0],
+        ),
         (r"\\(?:hat|vec)\{(?:\\vec\{([ijk])\}|\\?([ijk])(?:math)?)\}", r"\\vec{\1\2}"),
         (r"^(?:([A-Za-z]):)?([a-z])\\mapsto ?(.+)$", lambda m: f"{m[1] or 'f'}({m[2]})={m[3]}"),
         (r"^\\text\{[Aa]ll real(?:s| numbers)? except\}(.+)$", r"\\mathbb{R}\\setminus\\{\1\\}"),

@@ -6,7 +6,7 @@ names.
 
 import re
 
-from bayes_at_n.verifiers.maths.latex import SEPARATOR, split_list, split_top
+from bayes_at_n.verifiers.maths.structure import SEPARATOR, split_list, split_top
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _UNKNOWN = re.compile(r"(\\?[A-Za-z]+(?:_\{?\w{1,8}\}?)?)=([^=<>]+)")

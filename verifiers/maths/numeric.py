@@ -26,13 +26,21 @@ from bayes_at_n.verifiers.maths.parser import (
     read_number,
     variables,
 )
-from bayes_at_n.verifiers.maths.polynomial import polynomial
-from bayes_at_n.verifiers.maths.rational import PLAIN, Exact, Unsure, is_enormous
+from bayes_at_n.verifiers.maths.rational import (
+    PLAIN,
+    Unsure,
+    combined,
+    exact,
+    factorials,
+    is_enormous,
+)
 
 # Where expressions with variables are compared: the sign and the size of the points.
 _POINTS = ((1, 1), (-1, 8), (1, 1), (-1, 8), (1, 300), (-1, 300), (1, Fraction(1, 300)))
 _PRECISION = 256  # bits, beyond the size of the numbers
+_FIRST_PRECISION = 1_024
 _MAX_PRECISION = 8_000
+_MAX_DENOMINATOR = 10_000
 _GUARD = 64  # bits that rounding may cost
 
 
@@ -52,13 +60,15 @@ def compare_expressions(gold: str, answer: str) -> bool | None:
     True
     """
     left, right = read_expression(gold), read_expression(answer)
-    if left is None or right is None:
-        return None
-    left, right = _angles(left, right)
+    return None if left is None or right is None else same_function(*_angles(left, right))
+
+
+def same_function(left: Tree, right: Tree) -> bool | None:
+    """Decide whether two trees have the same value, whatever their variables are."""
     names = sorted(variables(left) | variables(right))
     if not names:
         return _same(left, right, {})
-    seed = "\0".join(sorted([gold, answer]))
+    seed = "\0".join(sorted(map(repr, (left, right))))
     equal = []  # at each point
     for i in range(len(_POINTS)):
         equal.append(_same(left, right, _points(names, seed, i)))
@@ -74,14 +84,71 @@ def _has_corner(part: Tree) -> bool:
     """Whether a function may be one expression here and another there, as an absolute value is."""
     if part[0] in ("abs", "floor", "ceil", "max", "min"):
         return bool(variables(part))
-    if part[0] != "root" or not variables(part[1]):
+    if part[0] != "root" or part[2] == ("num", Fraction(3)) or not variables(part[1]):
         return False
-    try:  # the root of what may be a square
-        terms = [[power for _, power in term] for term in polynomial(part[1])]
-    except (Unsure, ArithmeticError, ValueError):
+    inside = ("mul", *part[1][1:]) if part[1][0] == "div" else part[1]
+    if inside[0] == "pow" and inside[2][0] == "num" and inside[2][1] % 2 == 1:
+        inside = inside[1]
+    if any(inner[0] == "root" for inner in _parts(inside)):
         return True
-    squares = any(power % 2 == 0 or (power > 1 and len(terms) > 1) for t in terms for power in t)
-    return part[2] != ("num", Fraction(3)) and squares
+    try:  # the root of what may be a square
+        return not all(linear(inside, name) for name in variables(inside))
+    except Unsure:
+        return True
+
+
+def linear(tree: Tree, name: str) -> tuple[Tree, Tree]:
+    """a and b of a tree that is ax + b in one of its variables.
+
+    Raises Unsure: it is not, or nobody can tell.
+    """
+    if tree == ("var", name):
+        return ("num", Fraction(1)), ("num", Fraction(0))
+    start, end = (_at(tree, {name: Fraction(x)}) for x in (0, 1))
+    slope = ("sub", end, start)
+    line = ("add", start, ("mul", slope, ("var", name)))
+    if name not in variables(tree) or same_function(tree, line) is not True:
+        raise Unsure
+    return slope, start
+
+
+def factor(left: Tree, right: Tree) -> int:
+    """The sign of the constant that times one tree is another.
+
+    Raises Unsure: there is none, or nobody can tell.
+    """
+    if left == right:
+        return 1
+    points = _points(sorted(variables(left) | variables(right)), "factor", 0)
+    times: Tree = ("div", _at(left, points), _at(right, points))
+    sign = order(times, ("num", Fraction(0)))
+    if not sign or same_function(left, ("mul", times, right)) is not True:
+        raise Unsure
+    return sign
+
+
+def fraction_of(part: Tree, whole: Tree) -> Fraction:
+    """The quotient of two constants where it is a fraction with a small denominator.
+
+    Raises Unsure or ArithmeticError: it is not.
+    """
+    quotient: Tree = ("div", part, whole)
+    value = exact(quotient)
+    if value is None:
+        number = _constant(quotient, _FIRST_PRECISION)[0]
+        if not _is_real(number) or abs(number) > 1e9:
+            raise Unsure
+        value = Fraction(int(number * 2**99), 2**99).limit_denominator(_MAX_DENOMINATOR)
+        if _same(quotient, ("num", value), {}) is not True:
+            raise Unsure
+    return value
+
+
+def _at(tree: Tree, points: dict[str, Fraction]) -> Tree:
+    """A tree with numbers for variables."""
+    if tree[0] == "var":
+        return ("num", points[tree[1]]) if tree[1] in points else tree
+    return tuple(_at(part, points) if isinstance(part, tuple) else part for part in tree)
 
 
 def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
@@ -90,11 +157,16 @@ def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
     if (left[0] == "degree") != (right[0] == "degree"):
         other = right if left[0] == "degree" else left
         if ("const", "pi") in _parts(other):
-            turn = ("div", ("const", "pi"), ("num", Fraction(180)))
-            left, right = (("mul", t[1], turn) if t[0] == "degree" else t for t in pair)
-            return left, right
+            return in_radians(left), in_radians(right)
     left, right = (tree[1] if tree[0] == "degree" else tree for tree in pair)
     return left, right
+
+
+def in_radians(tree: Tree) -> Tree:
+    """A tree with a number for every angle in degrees."""
+    if tree[0] == "degree":
+        return ("mul", in_radians(tree[1]), ("div", ("const", "pi"), ("num", Fraction(180))))
+    return tuple(in_radians(part) if isinstance(part, tuple) else part for part in tree)
 
 
 def _parts(tree: Tree) -> Iterator[Tree]:
@@ -164,61 +236,55 @@ def rounds_to(text: str, decimal: str, digits: int = 3, half: int = 1) -> bool |
 
 def order(left: Tree, right: Tree) -> int | None:
     """-1, 0 or 1 for a real constant below, equal to or above another; None: too close to call."""
-    if _same(left, right, {}):
-        return 0
-    tree: Tree = ("sub", left, right)
     try:
-        exact = Exact()
-        value = exact.value(tree)
-        if value is None:
-            numeric = _Numeric(exact, 2 * (_PRECISION + 2 * exact.bits))
-            value = numeric.value(tree)
-            if not _is_real(value) or numeric.equal(value, 0 * value) is not False:
-                return None
-        return (value > 0) - (value < 0)
+        a, b, numeric = _values(left, right, {})
+        equal = numeric.equal(a, b)
+        if equal is None or not (_is_real(a) and _is_real(b)):
+            return None
+        a, b = map(numeric.number, (a, b))
+        return 0 if equal else (a > b) - (a < b)
     except (Unsure, ArithmeticError, ValueError):
         return None
 
 
 def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
     try:
-        return _equal_values(left, right, Exact(points))
+        a, b, numeric = _values(left, right, points)
+        equal = numeric.equal(a, b)
+        real = not points or (_is_real(a) and _is_real(b))
+        sure = equal or real or ("const", "i") in (*_parts(left), *_parts(right))
+        return equal if sure else None
     except (Unsure, ArithmeticError, ValueError, RecursionError):
         sizes = [*map(is_enormous, (left, right))]
         if sizes[0] == sizes[1]:
             return None
         with contextlib.suppress(Unsure, ArithmeticError, ValueError):
-            small = _constant(right if sizes[0] else left, _PRECISION)[1] < _PRECISION
+            small = _constant(right if sizes[0] else left, _PRECISION)[2] < _PRECISION
             return False if small else None
         return None
 
 
-def _equal_values(left: Tree, right: Tree, exact: Exact) -> bool | None:
-    a, b = exact.value(left), exact.value(right)
-    if a is not None and b is not None:
-        return a == b
-    precision = _PRECISION + 2 * exact.bits
+def _values(left: Tree, right: Tree, points: dict[str, Fraction]) -> "tuple[Any, Any, _Numeric]":
+    """Both values, to a precision that exceeds the size of every number on the way."""
+    precision = _FIRST_PRECISION
     for _ in range(3):
-        numeric = _Numeric(exact, precision)
-        if exact.points:
-            x, y = numeric.value(left), numeric.value(right)
+        numeric = _Numeric(points, precision)
+        if points:
+            a, b = numeric.value(left), numeric.value(right)
         else:
-            (x, large), (y, larger) = (_constant(tree, precision) for tree in (left, right))
-            numeric.largest = max(large, larger)
-        needed = _PRECISION + 2 * (exact.bits + numeric.largest)
-        if needed <= precision:
-            equal = numeric.equal(x, y)
-            real = not exact.points or (_is_real(x) and _is_real(y))
-            sure = equal or real or ("const", "i") in (*_parts(left), *_parts(right))
-            return equal if sure else None
+            (a, *sizes), (b, *others) = (_constant(tree, precision) for tree in (left, right))
+            numeric.bits, numeric.largest = map(max, sizes, others)
+        needed = _PRECISION + 2 * (numeric.bits + numeric.largest)
+        if needed <= precision or (isinstance(a, Fraction) and isinstance(b, Fraction)):
+            return a, b, numeric
         precision = needed
-    return None
+    raise Unsure
 
 
 @functools.lru_cache(maxsize=128)  # an item of a list is compared with all of the other
-def _constant(tree: Tree, precision: int) -> tuple[Any, int]:
-    numeric = _Numeric(Exact(), precision)
-    return numeric.value(tree), numeric.largest
+def _constant(tree: Tree, precision: int) -> tuple[Any, int, int]:
+    numeric = _Numeric({}, precision)
+    return numeric.value(tree), numeric.bits, numeric.largest
 
 
 @functools.cache
@@ -234,36 +300,53 @@ def _is_real(x: Any) -> bool:
 
 
 class _Numeric:
-    """Values of trees as mpmath numbers with `precision` bits; `largest` is the widest exponent."""
+    """Values of trees at `points`: fractions where they are, else numbers of `precision` bits.
 
-    def __init__(self, exact: Exact, precision: int) -> None:
+    `bits` is the size of the largest fraction, `largest` the widest exponent of the other numbers.
+    """
+
+    def __init__(self, points: dict[str, Fraction], precision: int) -> None:
         if precision > _MAX_PRECISION:
             raise Unsure
-        self.exact, self.precision, self.largest = exact, precision, 0
+        self.points, self.precision, self.bits, self.largest = points, precision, 0, 0
         self.mp = _context()
         self.mp.prec = precision
 
     def value(self, tree: Tree, in_angle: bool = False) -> Any:
-        exact = self.exact.value(tree)
-        if exact is not None:
-            return self._finite(self.mp.mpf(exact.numerator) / exact.denominator)
         name, *arguments = tree
-        if name in ("int", "lim", "sum", "prod") or tree == INFINITE:
-            raise Unsure
-        if name == "const":
+        if name in ("num", "var") or factorials(tree):
+            value = exact(tree, self.points)
+        elif name == "const" and tree != INFINITE:
             return {"pi": self.mp.pi, "e": self.mp.e, "i": self.mp.mpc(0, 1)}[arguments[0]] * 1
-        if name == "var" or (name == "degree" and not in_angle):
+        elif name in ("const", "int", "lim", "sum", "prod") or (name == "degree" and not in_angle):
             raise Unsure
-        if name == "degree":
-            return self.value(arguments[0]) * self.mp.pi / 180
-        angle = in_angle if name in ("add", "sub", "neg", "mul", "div") else name in TRIGONOMETRIC
-        values = [self.value(argument, angle) for argument in arguments]
-        return self._finite(self._apply(name, values))
+        else:
+            angle = name in TRIGONOMETRIC or (
+                in_angle and name in ("add", "sub", "neg", "mul", "div")
+            )
+            values = [self.value(argument, angle) for argument in arguments]
+            rational = all(isinstance(value, Fraction) for value in values)
+            value = combined(name, values) if rational else None
+            if value is None:
+                # What is left when two numbers cancel is no size that counts.
+                cancels = name in ("add", "sub")
+                return self._finite(self._apply(name, [*map(self.number, values)]), cancels)
+        if value is None:
+            raise Unsure
+        self.bits = max(self.bits, *map(int.bit_length, value.as_integer_ratio()))
+        return value
+
+    def number(self, value: Any) -> Any:
+        if isinstance(value, Fraction):
+            return self._finite(self.mp.mpf(value.numerator) / value.denominator)
+        return value
 
     def _apply(self, name: str, values: list[Any]) -> Any:
         x = values[0]
         if name in PLAIN:
             return PLAIN[name](*values)
+        if name == "degree":
+            return x * self.mp.pi / 180
         if name in ("floor", "ceil") and _is_real(x):
             self._nonzero(x - self.mp.nint(x))
             return getattr(self.mp, name)(x)
@@ -313,16 +396,19 @@ class _Numeric:
             raise Unsure
         return x
 
-    def _finite(self, x: Any) -> Any:
+    def _finite(self, x: Any, cancels: bool = False) -> Any:
         """A value on the way; its exponent may be the widest."""
         if not self.mp.isfinite(x):
             raise Unsure
-        if x != 0:
+        if x != 0 and not (cancels and self.mp.mag(x) < 0):
             self.largest = max(self.largest, min(abs(int(self.mp.mag(x))), self.precision))
         return x
 
     def equal(self, x: Any, y: Any) -> bool | None:
-        difference = x - y
+        """Whether two values are the same; None where rounding could have made the difference."""
+        if isinstance(x, Fraction) and isinstance(y, Fraction):
+            return x == y
+        difference = self.number(x) - self.number(y)
         if difference == 0:
             return True
         size = int(self.mp.mag(difference))

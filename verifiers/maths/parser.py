@@ -29,7 +29,7 @@ INVERSE = frozenset(f"arc{name}" for name in TRIGONOMETRIC)
 _FUNCTIONS = {
     rf"\{name}": name for name in [*TRIGONOMETRIC, *HYPERBOLIC, *INVERSE, "ln", "exp", "cis"]
 }
-_OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min"}
+_OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min", "C": "binom"}
 _SERIES = {r"\sum": "sum", r"\prod": "prod"}
 _CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i"}
 _BRACKETS = {  # what closes them, and what they stand for
@@ -368,7 +368,9 @@ class _Parser:
             return ("root", self.braced(), degree)
         if self.accept(r"\log", r"\lg"):
             return self.logarithm(token == r"\lg")
-        if token in _OF_LISTS:
+        if token in _OF_LISTS and (
+            token != "C" or (self.tokens[self.at + 1] == "(" and "," in self.tokens)
+        ):
             return self.of_list()
         if token in _FUNCTIONS:
             return self.function()
@@ -467,6 +469,8 @@ class _Parser:
         while self.accept(","):
             items.append(self.sum())
         self.expect(")")
+        if name == "binom" and len(items) != 2:
+            raise _Refused
         return (name, *items)
 
     def of_series(self) -> Tree:

@@ -17,37 +17,33 @@ class Unsure(ValueError):
     """Too large, undefined, or too close to call."""
 
 
-class Exact:
-    """Exact values of rational subtrees at `points` of variables; `bits`: size of the largest."""
+def exact(tree: Tree, points: dict[str, Fraction] | None = None) -> Fraction | None:
+    """The exact value of a tree at `points` of its variables; None where it is no rational number.
 
-    def __init__(self, points: dict[str, Fraction] | None = None) -> None:
-        self.points = points or {}
-        self.known: dict[int, tuple[Tree, Fraction | None]] = {}
-        self.bits = 0
+    Raises Unsure or ArithmeticError: it is too large or not defined.
+    """
+    name, *arguments = tree
+    if name in ("num", "const", "var"):
+        return {"num": arguments[0], "var": (points or {}).get(arguments[0])}.get(name)
+    if ratio := factorials(tree):
+        return _factorial_ratio(*(exact(argument, points) for argument in ratio))
+    values = [exact(argument, points) for argument in arguments if isinstance(argument, tuple)]
+    return None if None in values else combined(name, values)
 
-    def value(self, tree: Tree) -> Fraction | None:
-        if id(tree) not in self.known:
-            value = self._value(tree)
-            if value is not None:
-                size = max(value.numerator.bit_length(), value.denominator.bit_length())
-                if size > MAX_BITS:
-                    raise Unsure
-                self.bits = max(self.bits, size)
-            self.known[id(tree)] = tree, value  # the tree, too, so that its id stays its own
-        return self.known[id(tree)][1]
 
-    def _value(self, tree: Tree) -> Fraction | None:
-        name, *arguments = tree
-        if name in ("num", "const"):
-            return arguments[0] if name == "num" else None
-        if name == "var":
-            return self.points.get(arguments[0])
-        if name == "div" and arguments[0][0] == arguments[1][0] == "factorial":
-            return _factorial_ratio(*(self.value(argument[1]) for argument in arguments))
-        values = [self.value(argument) for argument in arguments]
-        if name in _RATIONAL and None not in values:
-            return _RATIONAL[name](*values)
-        return None
+def factorials(tree: Tree) -> list[Tree] | None:
+    """n and m of n!/m!."""
+    if tree[0] == "div" and tree[1][0] == tree[2][0] == "factorial":
+        return [tree[1][1], tree[2][1]]
+    return None
+
+
+def combined(name: str, values: list[Any]) -> Fraction | None:
+    """An operation on fractions; None where its result is none."""
+    value = _RATIONAL[name](*values) if name in _RATIONAL else None
+    if value is not None and max(map(int.bit_length, value.as_integer_ratio())) > MAX_BITS:
+        raise Unsure
+    return value
 
 
 PLAIN: dict[str, Callable[..., Any]] = {
@@ -158,7 +154,7 @@ def is_enormous(tree: Tree) -> bool:
     if name not in ("pow", "factorial", "binom"):
         return False
     try:
-        values = [None if is_enormous(part) else Exact().value(part) for part in parts]
+        values = [None if is_enormous(part) else exact(part) for part in parts]
     except (Unsure, ArithmeticError, ValueError):
         return False
     n = values[0]

@@ -1,30 +1,22 @@
 r"""Compare equations, inequalities, sets of numbers and residue classes in different forms.
 
-Exact or None: never by values at points. Equations and inequalities are the same if one is the
-other times a constant (positive, or with the sign turned).
+Equations and inequalities are the same if one is the other times a constant (positive, or with the
+sign turned).
 
 >>> compare_relations("y = 2x-3", "2x-y-3=0"), compare_relations("x+y<3", "-x-y<-3")
-(True, False)
+(True, None)
 >>> compare_relations(r"x\equiv 7\mod 4", r"\{4k-1:k\in\mathbb{Z}\}")
 True
 """
 
+import contextlib
 import math
 import re
 from fractions import Fraction
-from typing import Any
 
-from bayes_at_n.verifiers.maths.latex import signs, split_list, split_top
 from bayes_at_n.verifiers.maths.lexer import RELATION
+from bayes_at_n.verifiers.maths.numeric import factor, fraction_of, in_radians, linear
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
-from bayes_at_n.verifiers.maths.polynomial import (
-    Polynomial,
-    canonical,
-    linear_in,
-    plus,
-    polynomial,
-    scaled,
-)
 from bayes_at_n.verifiers.maths.rational import Unsure
 from bayes_at_n.verifiers.maths.sets import (
     WORDS,
@@ -34,6 +26,7 @@ from bayes_at_n.verifiers.maths.sets import (
     same_reals,
     split_once,
 )
+from bayes_at_n.verifiers.maths.structure import paired, signs, split_list, split_top
 
 _MAX_CLASSES = 500
 _MAX_PARTS = 30
@@ -42,6 +35,7 @@ _MAX_PARTS = 30
 _RELATION = re.compile(
     r"[<>]|\\(?:leq|geq|neq|in|cup|cap|equiv|b?mod|setminus|mathbb|infty|lor)(?![A-Za-z])|^\]|\[$"
 )
+_SOLVED = re.compile(r"^-?[A-Za-z]=|=-?[A-Za-z]$")
 _FUNCTION = re.compile(r"^[A-Za-z]'*\([a-z](?:,[a-z])*\)=")
 _MODULUS = re.compile(r",? ?\(?\\b?mod ?\(?\{?([0-9]{1,6})\}?\)?\)?$")
 _DOMAIN = re.compile(
@@ -89,23 +83,20 @@ def compare_relations(gold: str, answer: str) -> bool | None:
 def _same_relations(gold: str, answer: str) -> bool:
     """Of equations in one variable only where the gold is one that nobody is to solve."""
     (word, left), (other, right) = _read(gold), _read(answer)
-    atoms = {atom for _, form in left | right for term, _ in form for atom, _ in term}
     several = max(len(variables((*side,))) for side in (left, right)) > 1
-    if not several and all(sign == "=" for sign, _ in left | right):
-        if left == right and len(left) == 1 and not re.search(r"^-?[A-Za-z]=|=-?[A-Za-z]$", gold):
+    if not several and all(relation[0] == "=" for relation in left + right):
+        if len(left) == len(right) == 1 and not _SOLVED.search(gold) and _same(left[0], right[0]):
             return True
         raise Unsure
-    if {word, other} != {"or", "and"}:
-        if left == right:
-            return True
-        plain = all(atom[0] == "var" for atom in atoms)
-        if not (several and plain and len(left) == len(right) == 1):
-            raise Unsure
-    return False
+    if {word, other} == {"or", "and"}:
+        return False
+    if not paired(left, right, _same):
+        raise Unsure
+    return True
 
 
-def _read(text: str) -> tuple[str, frozenset[Any]]:
-    """Whether "or" or "and" joins relations ("" for one), and their forms."""
+def _read(text: str) -> tuple[str, list[Tree]]:
+    """Whether "or" or "and" joins relations ("" for one), and the sign and sides of each."""
     word, parts = split_once(text, WORDS)
     if len(parts) > _MAX_PARTS or any(map(_FUNCTION.match, parts)):
         raise Unsure  # f(x)= is no product
@@ -113,28 +104,28 @@ def _read(text: str) -> tuple[str, frozenset[Any]]:
     solved = {chain[0][0] for chain in chains if chain[0][1] == "="}
     if len(chains) > 1 and (len(solved) == 1 or (word == "or" and max(map(len, chains)) > 1)):
         raise Unsure  # x=1, x=2: roots, whatever the word between them
-    forms = frozenset(_form(*relation) for chain in chains for relation in chain)
-    return word if word == "or" else "and" * (len(forms) > 1), forms
+    found = [_form(*relation) for chain in chains for relation in chain]
+    if len(found) > _MAX_PARTS or not all(map(variables, found)):
+        raise Unsure  # 0=0
+    return word if word == "or" else "and" * (len(found) > 1), found
 
 
-def _form(left: Tree, sign: str, right: Tree) -> tuple[str, tuple[Any, ...]]:
-    """One form for all constant multiples: the sign, and what stands at it with 0."""
+def _form(left: Tree, sign: str, right: Tree) -> Tree:
+    """A sign, and what stands at it with 0: no denominators with variables, nothing greater."""
     if sign in (">", r"\geq"):
         left, right = right, left
+    if sign == "=":
+        (top, bottom), (other, under) = _fraction(left), _fraction(right)
+        left, right = ("mul", top, under), ("mul", other, bottom)
+    return {">": "<", r"\geq": r"\leq"}.get(sign, sign), ("sub", left, right)
+
+
+def _same(one: Tree, other: Tree) -> bool:
+    """Whether two relations of `_form` are multiples of each other."""
     try:
-        whole: Tree = ("sub", left, right)
-        if sign == "=":  # without denominators that have variables in them
-            (top, bottom), (other, under) = _fraction(left), _fraction(right)
-            whole = ("sub", ("mul", top, under), ("mul", other, bottom))
-        difference = polynomial(whole)
-    except Unsure:
-        difference = polynomial(("sub", left, right))
-    if not difference.keys() - {()}:
-        raise Unsure  # 0=0
-    leading = canonical(difference)[-1][1]
-    sign = {">": "<", r"\geq": r"\leq"}.get(sign, sign)
-    factor = 1 / (leading if sign in ("=", r"\neq") else abs(leading))
-    return sign, canonical(scaled(difference, factor))
+        return one[0] == other[0] and (factor(one[1], other[1]) > 0 or one[0] in ("=", r"\neq"))
+    except (Unsure, ArithmeticError, ValueError):
+        return False
 
 
 def _fraction(tree: Tree) -> tuple[Tree, Tree]:
@@ -162,31 +153,35 @@ def _same_families(gold: str, answer: str) -> bool:
     (name, left), (other, right) = _family(gold), _family(answer)
     if name and other and name != other:
         return False
-    steps = [step for step, _ in left + right]
-    unit, lead = steps[0], canonical(steps[0])[-1]
-    ratios = [step.get(lead[0], Fraction(0)) / lead[1] for step in steps]
-    if any(not r or scaled(unit, r) != step for r, step in zip(ratios, steps, strict=True)):
+    unit = left[0][0]
+    ratios = {step: abs(fraction_of(step, unit)) for step, _ in left + right}
+    top = math.lcm(*(r.numerator for r in ratios.values()))
+    period = Fraction(top, math.gcd(*(r.denominator for r in ratios.values())))
+    if sum(period / ratios[step] for step, _ in left + right) > _MAX_CLASSES:
         raise Unsure
-    top = math.lcm(*(r.numerator for r in ratios))
-    period = Fraction(top, math.gcd(*(r.denominator for r in ratios)))
-    if sum(abs(period / r) for r in ratios) > _MAX_CLASSES:
-        raise Unsure
+    starts: list[Tree] = []  # of which none is a fraction of the unit away from another
 
-    def classes(family: list[tuple[Polynomial, Polynomial]]) -> set[Any]:
-        found = set()
-        for step, start in family:
-            for k in range(int(abs(period / (step[lead[0]] / lead[1])))):
-                offset = plus(start, scaled(step, k))
-                turns = math.floor(offset.get(lead[0], Fraction(0)) / (period * lead[1]))
-                found.add(canonical(plus(offset, scaled(unit, -turns * period))))
-        return found
+    def place(start: Tree) -> tuple[int, Fraction]:
+        for i, known in enumerate(starts):
+            with contextlib.suppress(Unsure, ArithmeticError):
+                return i, fraction_of(("sub", start, known), unit)
+        starts.append(start)
+        return len(starts) - 1, Fraction(0)
+
+    def classes(family: list[tuple[Tree, Tree]]) -> set[tuple[int, Fraction]]:
+        return {
+            (i, (offset + k * ratios[step]) % period)
+            for step, start in family
+            for i, offset in [place(start)]
+            for k in range(int(period / ratios[step]))
+        }
 
     return classes(left) == classes(right)
 
 
-def _family(text: str) -> tuple[str, list[tuple[Polynomial, Polynomial]]]:
+def _family(text: str) -> tuple[str, list[tuple[Tree, Tree]]]:
     """The variable ("" if unnamed), and the step and the start of each progression."""
-    name, found = "", list[tuple[Polynomial, Polynomial]]()
+    name, found = "", list[tuple[Tree, Tree]]()
     if text.startswith("\\{") and text.endswith("\\}") and (parts := builder(text)):
         element = _ELEMENT.fullmatch(parts[0])
         text = parts[1] if element else ",".join(parts)
@@ -195,7 +190,6 @@ def _family(text: str) -> tuple[str, list[tuple[Polynomial, Polynomial]]]:
     if not 0 < len(items) <= _MAX_PARTS or (domain and domain[2] != "Z"):
         raise Unsure
     shared = _MODULUS.search(items[-1]) if not any(map(_MODULUS.search, items[:-1])) else None
-    index = domain[1] if domain else "k"
     for item in items:
         modulus = _MODULUS.search(item) or shared
         if (modulus is None) == (domain is None):
@@ -210,10 +204,9 @@ def _family(text: str) -> tuple[str, list[tuple[Polynomial, Polynomial]]]:
                 if tree is None or (modulus and variables(tree)):
                     raise Unsure
                 if modulus:
-                    turns = ("mul", ("var", index), ("num", Fraction(modulus[1])))
-                    tree = ("add", tree, turns)
-                step, start = linear_in(polynomial(tree), index)
-                if not step:
-                    raise Unsure
-                found.append((step, start))
+                    found.append((("num", Fraction(modulus[1])), tree))
+                elif domain:
+                    found.append(linear(in_radians(tree), domain[1]))
+    if len(found) > _MAX_CLASSES or not found:
+        raise Unsure
     return name, found

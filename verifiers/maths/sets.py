@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from bayes_at_n.verifiers.maths.latex import split_list, split_top
-from bayes_at_n.verifiers.maths.numeric import order
+from bayes_at_n.verifiers.maths.numeric import linear, order
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
-from bayes_at_n.verifiers.maths.polynomial import linear_in, polynomial
 from bayes_at_n.verifiers.maths.rational import Unsure
+from bayes_at_n.verifiers.maths.structure import split_list, split_top
 
 Node = tuple[Any, ...]
 
@@ -211,20 +210,15 @@ def _half_line(left: Tree, sign: str, right: Tree, names: set[str]) -> Node:
     if len(names) != 1:
         raise Unsure
     (name,) = names
-    factor, _ = linear_in(polynomial(difference), name)
-    if factor.keys() != {()}:
+    slope, start = linear(difference, name)
+    rising = order(slope, ("num", Fraction(0)))
+    if not rising:
         raise Unsure
-    end = ("div", ("neg", _at_zero(difference, name)), ("num", factor[()]))
+    end = ("div", ("neg", start), slope)
     if sign in ("=", r"\neq"):
         point = ("between", end, True, end, True)
         return point if sign == "=" else ("not", point)
     closed = sign in (r"\leq", r"\geq")
-    if (sign in ("<", r"\leq")) == (factor[()] > 0):
+    if (sign in ("<", r"\leq")) == (rising > 0):
         return ("between", None, False, end, closed)
     return ("between", end, closed, None, False)
-
-
-def _at_zero(tree: Tree, name: str) -> Tree:
-    if tree == ("var", name):
-        return ("num", Fraction(0))
-    return tuple(_at_zero(part, name) if isinstance(part, tuple) else part for part in tree)

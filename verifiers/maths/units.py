@@ -129,7 +129,11 @@ _TAIL = re.compile(
     rf"(?:{_JOIN}?{_ATOM}|{_JOIN}{_LETTER}|/\((?:{_JOIN}?(?:{_ATOM}|{_LETTER}))+\))*$"
 )
 _ANGLE = re.compile(r"-?[0-9.]+\^\{\\circ\}")
-_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\\text\{([A-Za-z]+)(?: and)?\}(?:\\land ?)?")
+_AMOUNT = re.compile(
+    r"([0-9]+(?:\.[0-9]+)?)"
+    r"(?:\\text\{([A-Za-z]+)(?: and)?\}(?:\\land ?)?| ?([a-z]{1,3})(?![a-z]) ?)"
+)
+_FEET = re.compile(r"([0-9]+)'([0-9]+)(?:''|\")")
 _OF_ANGLES = (("^{\\circ}", "deg"), ("''", "arcsecond"), ("'", "arcminute"))
 _PART = re.compile(r"/|per\b|([A-Za-z]+)\.?(?:\^?\{?(-?[1-9])\}?)?|\(|\)")
 _PAIRS = ("nautical mile", "fluid ounce", "fl oz", "canadian dollar", "australian dollar",
@@ -172,7 +176,8 @@ def _added_up(text: str) -> tuple[str, Unit] | None:
     degrees = r"^{\circ}" in text
     for sign, name in _OF_ANGLES if degrees else ():
         text = text.replace(sign, rf"\text{{{name}}}")
-    parts = _AMOUNT.findall(text)
+    text = _FEET.sub(r"\1\\text{ft}\2\\text{in}", text)
+    parts = [(number, words or letters) for number, words, letters in _AMOUNT.findall(text)]
     if len(parts) < 2 or not re.fullmatch(rf"(?:{_AMOUNT.pattern})+", text):
         return None
     total, first = Fraction(0), read_unit(parts[0][1])

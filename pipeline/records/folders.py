@@ -1,0 +1,282 @@
+"""Write imported runs as run folders: trials, tables, questions, settings and manifest.
+
+Everything is written to a draft folder in `runs`, which no verb takes for a run. Folders are
+renamed into place once all are written; an interrupted import starts again.
+"""
+
+import contextlib
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cache, reduce
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import plural
+from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.checks import validated
+from bayes_at_n.pipeline.config.folder import dump
+from bayes_at_n.pipeline.config.records import ImportConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
+from bayes_at_n.pipeline.records import names
+from bayes_at_n.pipeline.records.runs import MOST_TRIALS, PlannedRun, Question, Runs
+from bayes_at_n.pipeline.rubrics import categories
+from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS, VERDICTS
+from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
+from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.runfolder import Run
+
+FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one per trial
+MOST_CELLS = 50_000_000  # questions x trials of one run
+_NONE = -1  # of a record without a trial, or without a seed
+_ROWS_PER_GROUP = 1024  # of means
+# Per table its columns, and those of which a row needs one to belong there.
+_TABLES = {
+    "attempts": (ATTEMPTS, ("text", "finish_reason", "completion_tokens")),
+    "grades": (GRADES, ("outcome",)),
+    "verdicts": (VERDICTS, ("label",)),
+    "means": (MEANS, ("prompt_mean_logprob", "completion_mean_logprob")),
+}
+_DERIVED = {"grades": GRADES_TABLE, "verdicts": VERDICTS_TABLE}
+_environment = cache(describe)  # once for all runs
+
+
+def write(runs: Runs, run: PlannedRun) -> None:
+    """Number the trials of a run, and write its tables to its draft folder."""
+    trial, kept = _trials(runs, run)
+    ids = pa.array([question.id for question in runs.questions[run.dataset]], pa.string())
+    folder, labels, end = runs.folder / run.folder, list[pa.Table](), 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, path in enumerate(run.files):
+        rows = _waiting(path)
+        start, end = end, end + rows.num_rows
+        keys = {"question_id": ids.take(rows["question_id"]), "trial": pa.array(trial[start:end])}
+        part = _judged(runs, run, _replaced(rows, keys).filter(pa.array(kept[start:end])))
+        labels.append(part.select(categories.CATEGORIES.names).drop_null())
+        _write_part(folder, f"import-{number:05d}", part)
+        path.unlink()
+    run.labels = pa.concat_tables(labels)
+
+
+def _replaced(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    for name, column in columns.items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
+
+
+def _judged(runs: Runs, run: PlannedRun, rows: pa.Table) -> pa.Table:
+    """Let the best category be correct in a run without outcomes."""
+    changed = dict[str, Any]()
+    if runs.answers_are_gold:
+        changed["answer"] = pa.nulls(rows.num_rows, pa.string())
+    if run.dataset in runs.categories and not run.has_outcomes:
+        weights = rubric(runs, run.dataset)[1]
+        best = [number for number, weight in enumerate(weights) if weight == max(weights)]
+        category = rows["category"]
+        right = pc.if_else(pc.is_in(category, pa.array(best)), "correct", "wrong")
+        changed["outcome"] = pc.if_else(category.is_valid(), right, None)
+        texts = category.cast(pa.string())
+        changed["reason"] = pc.binary_join_element_wise("category", texts, " ")
+    return _replaced(rows, changed)
+
+
+def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the trials of a run's rows, and which rows count: the first of each trial.
+
+    Others are counted as skipped. Raises UserError: over MOST_CELLS or MOST_TRIALS, as when
+    trials are numbers of something else.
+    """
+    questions, columns = runs.questions[run.dataset], ("question_id", "trial", "seed")
+    rows = pa.concat_tables(_waiting(path).select(columns) for path in run.files)
+    question, trial, seed = (rows[name].fill_null(_NONE).to_numpy() for name in columns)
+    if runs.from_one:
+        trial = np.where(trial > 0, trial - 1, trial)
+    kept = trial >= 0
+    for row in np.flatnonzero(~kept) if kept.any() else ():
+        runs.skipped.damaged(f"{run.model}, {questions[question[row]].id}", "no trial")
+    if not kept.any():
+        trial, kept = _numbered(run, question, seed), ~kept
+    index = np.flatnonzero(kept)
+    key = (question[index] << 32) | trial[index]
+    first = np.zeros_like(kept)
+    first[index[np.unique(key, return_index=True)[1]]] = True
+    for row in np.flatnonzero(kept & ~first):
+        name, value = ("trial", trial) if seed[row] == _NONE else ("seed", seed)
+        place = f"{run.model}, {questions[question[row]].id}, {name} {value[row]}"
+        runs.skipped.add("duplicates left out, the first counts", place)
+    run.trials = int(trial[first].max()) + 1
+    if len(questions) * run.trials > MOST_CELLS or run.trials > MOST_TRIALS:
+        most = questions[question[np.where(first, trial, 0).argmax()]].id
+        raise UserError(
+            f"{run.folder}: {plural(len(questions), 'question')} x {run.trials}"
+            f" trials are too many; {most} has most: are its records of several questions"
+            " (question_id), or its trials numbers of something else?"
+        )
+    return trial, first
+
+
+def _numbered(run: PlannedRun, question: Ints, seed: Ints) -> Ints:
+    """Number the trials of a run whose records have none.
+
+    Seeds of the paper's protocol decide. Other seeds count in their order if questions share them;
+    else, and without seeds, records count in theirs.
+    """
+    if ((seed >= FIRST_SEED) & (seed <= LAST_SEED)).all():
+        run.by_seed = True
+        return seed - FIRST_SEED
+    distinct, ranks = np.unique(seed, return_inverse=True)
+    if (seed != _NONE).all() and distinct.size <= np.bincount(question).max():
+        return ranks
+    counters: dict[int, count[int]] = defaultdict(count)
+    return np.array([next(counters[number]) for number in question.tolist()])
+
+
+def _waiting(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+        return reader.read_all()
+
+
+def _write_part(folder: Path, stem: str, rows: pa.Table) -> None:
+    """Write rows of one run as a file of each table that some of them belong to."""
+    for table, (schema, marks) in _TABLES.items():
+        belongs = reduce(pc.or_, (rows[mark].is_valid() for mark in marks))
+        part = rows.filter(belongs).select(schema.names).cast(schema)
+        if part.num_rows and table in _DERIVED:
+            _DERIVED[table].write(folder, stem, part)
+        elif part.num_rows:
+            rows_per_group = parquet.ROWS_PER_GROUP if table == "attempts" else _ROWS_PER_GROUP
+            parquet.write_part(folder / table / f"{stem}.parquet", part, rows_per_group)
+
+
+def rubric(runs: Runs, dataset: str) -> tuple[list[str], list[float]]:
+    """Return names and weights of the categories of a dataset in the whole source.
+
+    They are the same for models that never reached the best category: scores must be comparable,
+    and the prior has one count per category.
+    """
+    cfg = runs.source.cfg.source
+    labels, weights = cfg.category_names, cfg.category_weights
+    number = len(labels or weights) or runs.categories[dataset]
+    labels = labels or [f"category {i}" for i in range(number)]
+    return labels, [float(weight) for weight in weights or range(number)]
+
+
+@contextlib.contextmanager
+def draft(runs: Path) -> Iterator[Path]:
+    """Create a draft folder in `runs` for the block; remove those of killed imports."""
+    atomic.sweep(runs)
+    folder = atomic.draft(runs / "import")
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str]) -> None:
+    """Write everything of a run but its tables, and rename its folder to `target`.
+
+    `left_out`: lines about the whole source.
+    """
+    source, folder, dataset = runs.source, runs.folder / planned.folder, planned.dataset
+    run, questions = Run(_config(planned, source.cfg.source, folder)), runs.questions[dataset]
+    if any(question.topic for question in questions):
+        run.cfg.dataset.fields.category = "category"
+    rows: list[dict[str, Any]] = [
+        {
+            **_identity(dataset, question),
+            "question_id": question.id,
+            "prompt": question.prompts.get(planned.model, ""),
+            "category": [[question.topic]] if question.topic else None,
+            "cluster": question.own.cluster if question.own else question.cluster,
+            "prompt_token_ids": [],
+            "max_tokens": run.cfg.sampling.max_tokens,
+        }
+        for question in questions
+    ]
+    parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
+    if planned.labels:
+        labelled = planned.labels.cast(categories.CATEGORIES)
+        _save_labels(run, labelled, *rubric(runs, dataset), source.cfg.source.rubric)
+    atomic.write_text(folder / "config.yaml", dump(replace(run.cfg, run_dir=str(target))))
+    problems = all(question.own or question.problem for question in questions)
+    imported = {
+        "fingerprint": source.fingerprint,
+        "source": source.path,
+        "kind": source.kind,
+        "revision": source.revision,
+        "files": [path.name for path in source.files[:100]],
+        "model": planned.source_model,
+        # Records do not include how they were sampled, but for seeds of the paper's protocol.
+        "sampling_known": planned.by_seed,
+        "attempts": run.attempts.is_dir(),
+        "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
+        "left_out": left_out,
+    }
+    identity = {
+        **runfolder.identity(run.cfg),
+        "model.weights": f"imported: {planned.source_model}",
+        "questions": {row["question_id"]: row["question_hash"] for row in rows},
+    }
+    manifest = {origin.FORMAT: origin.NUMBER, "created_with": _environment()}
+    runfolder.write_json(run.manifest, manifest | {"identity": identity, "imported": imported})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(target)
+    atomic.sync_folder(target.parent)
+
+
+def _config(planned: PlannedRun, source: ImportConfig, folder: Path) -> RunConfig:
+    cfg = names.run_config(planned.dataset, planned.model, planned.source_model)
+    cfg.run_dir, cfg.tag = str(folder), source.tag
+    cfg.sampling.trials = planned.trials
+    cfg.sampling.seed = FIRST_SEED if planned.by_seed else None
+    if not planned.by_seed:
+        cfg.sampling.name = "imported"
+    cfg.stages = ["score"]
+    if (folder / "attempts").is_dir():
+        graded = (folder / "grades").is_dir()
+        cfg.stages = [*["grade"] * (not graded), "categorize", "score"]
+    return validated(RunConfig, asdict(cfg))
+
+
+def _identity(dataset: str, question: Question) -> dict[str, str]:
+    """Return problem, gold answer and hash; without a problem, the hash of id and gold answer."""
+    gold, own = question.gold or "", question.own
+    if own is None and question.problem:
+        own = OwnQuestion(question.id, question.problem, gold)
+    if own is not None:
+        return {"problem": own.problem, "gold": own.gold, "question_hash": own.hash}
+    hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
+    prompt = next(iter(question.prompts.values()), "")  # any prompt contains the problem
+    return {"problem": prompt, "gold": gold, "question_hash": hashed}
+
+
+def _save_labels(
+    run: Run, labelled: pa.Table, labels: list[str], weights: list[float], name: str
+) -> None:
+    """Save the categories as a rubric of the run."""
+    record = {
+        "name": name,
+        "description": "labels that were imported",
+        "order": [],
+        "categories": [
+            {"index": i, "name": label, "when": "imported", "weight": weight}
+            for i, (label, weight) in enumerate(zip(labels, weights, strict=True))
+        ],
+        "imported": True,  # not computed from conditions and signals
+        "thresholds": {},
+        "labels": [],
+    }
+    categories.save(run, names.safe_name(name), labelled, record)

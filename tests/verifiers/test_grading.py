@@ -1,0 +1,120 @@
+"""Grading with the real math_verify, in real worker processes that are really killed."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from decimal import localcontext
+from fractions import Fraction
+from typing import Any, get_args
+
+import pytest
+from helpers import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayes_at_n.verifiers import Outcome, grade
+from bayes_at_n.verifiers.answers import grading
+from bayes_at_n.verifiers.maths import symbolic
+from bayes_at_n.verifiers.maths.compare import compare
+from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
+
+
+def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, str], Outcome]:
+    return {pair: graded.outcome for pair, graded in grade(pairs, **limits).items()}
+
+
+rationals = st.fractions(max_denominator=10**6)
+
+
+def spellings(value: Fraction) -> list[str]:
+    top, bottom = value.numerator, value.denominator
+    texts = [
+        rf"\frac{{{top}}}{{{bottom}}}",
+        f"{top}/{bottom}",
+        rf"$\dfrac{{{2 * top}}}{{{2 * bottom}}}$",
+    ]
+    if bottom == 1:
+        texts += [str(top), f"{top}.0", f"{top:,}", "-" * (top < 0) + "00" + str(abs(top))]
+    if top > bottom > 1:
+        texts.append(rf"{top // bottom}\frac{{{top % bottom}}}{{{bottom}}}")
+    return texts
+
+
+@given(rationals | st.integers().map(Fraction), rationals, st.data())
+def test_numbers_agree_with_fractions(a: Fraction, b: Fraction, data: st.DataObject) -> None:
+    left, right = (data.draw(st.sampled_from(spellings(value))) for value in (a, a))
+    assert compare(left, right) is True
+    other = data.draw(st.sampled_from(spellings(b)))
+    equal = compare(left, other)
+    assert equal is (a == b) or (equal is None and "," in left and a != b)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=8), st.integers(0, 8))
+def test_decimals_are_exact(value: Any, places: int) -> None:
+    with localcontext(prec=2000):  # the default of 28 digits cannot round what is longer
+        rounded = round(value, places)
+    assert compare(f"{value:f}", f"{rounded:f}") is (Fraction(value) == Fraction(rounded))
+
+
+@given(st.text(alphabet=r"0123456789{}\frac ,.%_^+-=/$xtei()[]", max_size=60))
+def test_cheap_layers_take_any_text(text: str) -> None:
+    assert compare(text, text) is (True if text.strip() else None)
+    assert compare("17", text) in (True, False, None)
+    assert len(clean(text)) <= 20 * len(text)
+
+
+def test_no_process_when_all_is_cheap() -> None:
+    code = (
+        "import sys, multiprocessing as mp, verifiers as v\n"
+        "v.grade([('25', '025'), ('1', '2'), ('3', 'x' * 5000), ('3', ' ')])\n"
+        "assert v.check_golds(['025', '']) == {'025': None, '': 'it is empty'}\n"
+        "assert not mp.active_children() and 'sympy' not in sys.modules\n"
+        "from multiprocessing import forkserver\n"
+        "assert forkserver._forkserver._forkserver_pid is None\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_outcomes_and_each_pair_once() -> None:
+    pairs = [
+        ("7", "7"), ("7", "8"), ("7", ""), ("7", "x" * (MAX_CHARS + 1)), (r"\frac{1", "7"),
+        (r"\sqrt{4}", "2"), ("7", "7"), (r"\sqrt{4}", "2"), ("", "7"),
+    ]  # fmt: skip
+    outcomes = outcomes_of(pairs, workers=1, timeout_s=60)
+    right, wrong, none = "correct", "wrong", "unparsable"
+    assert list(outcomes.values()) == [right, wrong, none, none, none, right, none]
+    assert list(outcomes) == list(dict.fromkeys(pairs))
+    assert set(outcomes.values()) <= set(get_args(Outcome))
+    assert grade([]) == {}
+
+
+def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
+    tower, fine = ("9x", r"9^{9^{9^9}}x"), ("x^2-1", "(x-1)(x+1)")
+    start = time.monotonic()
+    outcomes = outcomes_of([tower, fine], workers=1, timeout_s=1)
+    assert outcomes == {tower: "timeout", fine: "correct"}
+    assert time.monotonic() - start < 60
+
+
+def _hungry(quarter: int) -> None:
+    bytearray(quarter)
+    symbolic.init_worker(memory_mb=800)
+    with pytest.raises(MemoryError):
+        [bytearray(quarter) for _ in range(4)]
+
+
+def test_memory_of_a_worker_is_limited() -> None:
+    child = multiprocessing.get_context("fork").Process(target=_hungry, args=(2**28,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_workers_that_cannot_start_are_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "START_S", 5)
+    monkeypatch.setattr(grading, "_start", os._exit)  # which takes other arguments
+    pairs = [(rf"\int_0^{n} x dx", str(n)) for n in range(11, 21)]  # for a worker
+    with pytest.raises(RuntimeError, match="worker processes"):
+        grade(pairs, workers=2)

@@ -1,0 +1,216 @@
+r"""Split a cleaned answer into what it is made of: labels, sides, lists, tuples, sets and tables.
+
+Only an equals sign outside all brackets counts (in `\sum_{k=1}^{n} k` there is none), and only a
+name is a label: never a power, a multiple or a function, for `\ln x=5` does not say that x is 5.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from bayes_at_n.verifiers.maths.parser import GREEK, read_expression
+from bayes_at_n.verifiers.maths.units import is_title
+
+SEPARATOR = r"[,;]|\\l(?:or|and)(?![A-Za-z])"
+
+
+def split_list(text: str) -> tuple[str, list[str]] | None:
+    r"""Split a cleaned list, tuple, set or interval at its top-level commas.
+
+    Returns the pair of brackets ("()", "[]", "[)", "(]", "{}" or "" for a bare list) and the
+    items, or None for anything else. A comma between digits is left to the number reader.
+
+    >>> split_list(r"\{1,\frac{2}{3}\}"), split_list("(1, 2]"), split_list("1 + 2")
+    (('{}', ['1', '\\frac{2}{3}']), ('(]', ['1', '2']), None)
+    """
+    brackets = ""
+    if text.startswith("\\{") and text.endswith("\\}"):
+        brackets, inner = "{}", text[2:-2]
+    elif text[:1] in "([" and text[-1:] in ")]" and len(text) > 1:
+        brackets, inner = text[0] + text[-1], text[1:-1]
+    items = split_top(inner, SEPARATOR) if brackets else []
+    if not items:  # no brackets, or two pairs of them: (1,2),(3,4)
+        brackets, inner, items = "", text, split_top(text, SEPARATOR)
+    if ";" in inner and len(by_semicolon := split_top(inner, ";")) > 1:
+        items = by_semicolon
+    return (brackets, items) if all(items) and len(items) > (brackets != "{}") else None
+
+
+def split_top(text: str, separator: str) -> list[str]:
+    r"""The stripped parts of a text between separators (a pattern) outside all brackets.
+
+    Nothing where the brackets do not pair. The kinds of brackets are not told apart: [1,2).
+
+    >>> split_top(r"f(1,2),\frac{a}{b,c}", ","), split_top("1),(2", ",")
+    (['f(1,2)', '\\frac{a}{b,c}'], [])
+    """
+    parts, depth, last = [], 0, 0
+    for match in re.finditer(rf"[(\[{{)\]}}]|{separator}", text):
+        depth += (match[0] in "([{") - (match[0] in ")]}")
+        if depth < 0:
+            return []
+        if depth == 0 and match[0] not in "([{)]}":
+            parts.append(text[last : match.start()].strip())
+            last = match.end()
+    return [] if depth else [*parts, text[last:].strip()]
+
+
+_PLUS_MINUS, _MINUS_PLUS = (re.compile(rf"\\{word}(?![A-Za-z])") for word in ("pm", "mp"))
+
+
+def signs(text: str) -> list[str]:
+    r"""Write out a plus-minus; two of them may or may not go together, but with `\mp` they do.
+
+    >>> signs(r"1\pm x"), signs(r"(\pm 1,\mp 2)"), signs(r"\pm1\pm2")
+    (['1+ x', '1- x'], ['(+ 1,- 2)', '(- 1,+ 2)'], ['\\pm1\\pm2'])
+    """
+    minuses = len(_MINUS_PLUS.findall(text))
+    if not minuses and len(_PLUS_MINUS.findall(text)) != 1:
+        return [text]
+    return [_PLUS_MINUS.sub(a, _MINUS_PLUS.sub(b, text)) for a, b in ("+-", "-+")]
+
+
+_INDEX = r"(?:_\{?(?:\\triangle ?)?[A-Za-z0-9,]{1,8}\}?)?"
+_ARGUMENT = r"(?:[A-Za-z]|-?[0-9]+|[A-Z]{2,4})"
+_NAME = (
+    rf"(?:(?:[A-Za-z]{_INDEX}|{GREEK}(?![A-Za-z]){_INDEX})'{{0,2}}"
+    rf"(?:\({_ARGUMENT}(?:,{_ARGUMENT})*\))?)"
+)
+_POINTS = (
+    r"(?:(?:m ?)?(?:\\(?:measured)?angle|\\triangle) ?)?"
+    r"(?:[A-Z]{1,4}|\\(?:overline|widehat|overarc|overrightarrow|vec) ?\{[A-Z]{1,2}\})'?"
+)
+_AREA = r"\[(?:\\triangle ?)?[A-Z]{3,8}\]"
+_LENGTH = (
+    rf"(?:[A-Z]{{2,4}}|{_AREA}|\|[A-Z]{{1,2}}\||\\overline ?\{{[A-Z]{{2}}\}}|\\angle ?[A-Z]{{1,3}})"
+)
+_LABEL = re.compile(
+    rf"(?:{_NAME}|{_LENGTH})(?: ?: ?(?:{_NAME}|{_LENGTH}))*|[a-z](?:\+[a-z])+"
+    rf"|\({_NAME}(?:, ?{_NAME})+\)|{_POINTS}"
+    rf"|\\frac\{{{_LENGTH}\}}\{{{_LENGTH}\}}|\\#? ?\|[A-Z]\|"
+    r"|[fgh]\^\{-1\}\([a-z]\)"
+    r"|(?:[fghPE]|\\Pr|\\mathbb\{[EP]\}) ?(?:\([^()=]{1,40}\)|\[[^][=]{1,40}\])"
+)
+_WORDS = re.compile(r"\\text ?\{ ?([A-Za-z ]{1,40})\}(?: ?\(?[A-Z]{1,4}\)?)?|([A-Z][a-z]{2,20})")
+_CONSTANTS = frozenset([r"\pi", "e", "i", "E", r"\gamma"])
+_RELATIONS = re.compile(r"[<>]|\\(?:n?eq|[lg]eq|approx|simeq|to|Rightarrow|implies|not)(?![a-z])")
+_EQUALS = r"=|\\equiv(?![A-Za-z])"
+_MEMBER = re.compile(r"([A-Za-z]) ?\\in ?(\\\{.*\\\})")
+_TITLE = re.compile(r"\\text ?\{ ?([A-Za-z ]{1,40}): ?\} ?(.+)")
+
+
+def sides(text: str) -> list[str]:
+    r"""Split a cleaned text at the equals signs outside brackets.
+
+    >>> sides(r"S=\sum_{k=1}^{3} k=6"), sides("x=")
+    (['S', '\\sum_{k=1}^{3} k', '6'], ['x='])
+    """
+    if "=" not in text and "equiv" not in text:
+        return [text]
+    parts = split_top(text, _EQUALS)
+    if any(len(split_top(part, SEPARATOR)) > 1 for part in parts[:-1]):
+        return [text]  # a list of equations
+    return parts if parts and all(parts) else [text]
+
+
+def is_label(text: str) -> bool:
+    r"""Whether a cleaned text names something.
+
+    >>> [is_label(text) for text in ("x_{1}", "|AB|", r"\text{Area}", "2x", r"\ln x", "|x|")]
+    [True, True, True, False, False, False]
+    """
+    if _LABEL.fullmatch(text):
+        return text not in _CONSTANTS
+    words = _WORDS.fullmatch(text)
+    return words is not None and is_title((words[1] or words[2]).lower().split())
+
+
+def split_label(text: str) -> tuple[str, str]:
+    r"""Split the label from a cleaned text: from the front or, if there is none, from the end.
+
+    >>> split_label("x=3+2=5"), split_label("5=x"), split_label("x^{2}=5"), split_label("a=1,b=2")
+    (('x', '3+2=5'), ('x', '5'), ('', 'x^{2}=5'), ('', 'a=1,b=2'))
+    """
+    if member := _MEMBER.fullmatch(text):
+        return member[1], member[2]
+    if (title := _TITLE.fullmatch(text)) and is_title(title[1].lower().split()):
+        return "", split_label(title[2])[1]
+    first, *others = [text] if _RELATIONS.search(text) else sides(text)
+    if others and is_label(first):
+        return first, "=".join(others)
+    if others and is_label(others[-1]):
+        return others[-1], "=".join([first, *others[:-1]])
+    return "", text
+
+
+_MATRIX = re.compile(r"(.*?)(?:\\cdot ?|\\times ?)?\\begin\{pmatrix\}(.*)\\end\{pmatrix\}")
+_PIECES = re.compile(r"(?:\\\{)?\\begin\{(?:cases|array)\}(.*&.*)\\end\{(?:cases|array)\}")
+_IF = re.compile(r"^(?:,|\\text\{,?(?:if|when)\} ?)")
+_COMPONENT = re.compile(r"([-+]?)([^-+]*|\([^()]*\))\\vec\{([ijk])\}")
+
+
+def read_list(text: str) -> tuple[str, list[Any]]:
+    r"""Read a cleaned list, tuple, set, matrix, ratio or function in cases: its kind and its items.
+
+    The kind is "ratio" (of three terms or more), "cases" (pairs of value and condition), "matrix"
+    (rows of cells; a factor before it goes into them, and a sum of unit vectors is a column), a
+    pair of brackets, "" for a bare list, or "one" for anything else. A plus-minus in a list or set
+    is written out; `x=2, x=3` is a set.
+
+    >>> read_list("3:4:5"), read_list(r"\frac{1}{2}\begin{pmatrix}1\\3\end{pmatrix}")
+    (('ratio', ['3', '4', '5']), ('matrix', [['\\frac{1}{2}\\cdot(1)'], ['\\frac{1}{2}\\cdot(3)']]))
+    >>> read_list(r"\begin{cases}x,&x>0\\-x,&\text{if}x\leq0\end{cases}"), read_list("x=1,x=2")
+    (('cases', [['x', 'x>0'], ['-x', 'x\\leq0']]), ('{}', ['1', '2']))
+    >>> read_list(r"2\vec{i}-\vec{k}"), read_list(r"1\pm x"), read_list("1+x")
+    (('matrix', [['2'], ['0'], ['-1']]), ('', ['1+ x', '1- x']), ('one', ['1+x']))
+    """
+    terms = split_top(text, ":") if text.count(":") > 1 else []
+    if len(terms) > 2 and all(map(read_expression, terms)):
+        return "ratio", terms
+    if ("\\begin" in text or "\\vec" in text) and (table := _table(text)):
+        return table
+    brackets, items = split_list(text) or ("", [text])
+    if brackets == "()" and len(tuples := signs(text)) > 1:
+        brackets, items = "", tuples
+    named = [split_label(item) for item in items]
+    if len({name for name, _ in named}) == 1:
+        brackets = "{}" if named[0][0] and len(items) > 1 else brackets
+        items = [value for _, value in named]
+    if brackets in ("", "{}"):
+        items = [sign for item in items for sign in signs(item)]
+    return (brackets, items) if len(items) > 1 or brackets else ("one", [text])
+
+
+def _table(text: str) -> tuple[str, list[list[str]]] | None:
+    """Read the rows of a matrix, of a function in cases or of a sum of unit vectors."""
+    components = {unit: sign + (factor or "1") for sign, factor, unit in _COMPONENT.findall(text)}
+    if components and not _COMPONENT.sub("", text):
+        cells = [components.get(unit, "0").lstrip("+") for unit in "ijk"]
+        return "matrix", [[cell] for cell in cells[: 3 if "k" in components else 2]]
+    pieces, matrix = _PIECES.fullmatch(text), _MATRIX.fullmatch(text)
+    found = pieces[1] if pieces else matrix[2] if matrix else ""
+    rows = [[cell.strip() for cell in row.split("&")] for row in found.split("\\\\")]
+    if pieces and all(len(row) == 2 for row in rows):
+        return "cases", [[v.rstrip(","), _IF.sub("", when).rstrip(",.")] for v, when in rows]
+    if matrix is None or "\\begin" in found:
+        return None
+    factor = matrix[1]
+    if factor not in ("", "-") and not read_expression(factor):
+        return None
+    times = factor if factor in ("", "-") else rf"{factor}\cdot"
+    return "matrix", [[f"{times}({cell})" if times else cell for cell in row] for row in rows]
+
+
+def paired(golds: list[Any], answers: list[Any], same: Callable[[Any, Any], bool]) -> bool:
+    """Whether each of some items has a partner of its own among others, and none is left over.
+
+    >>> paired([1, 2], [2, 1], int.__eq__), paired([1, 2], [2, 1, 1], int.__eq__)
+    (True, False)
+    """
+    left = list(answers)
+    for gold in golds:
+        partner = next((i for i, answer in enumerate(left) if same(gold, answer)), None)
+        if partner is None:
+            return False
+        del left[partner]
+    return not left
