@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, run_of
+from helpers import Capsys, outcome_words, run_of
 from record_files import bring, by_key, folders, opened, out, rows_of
 from test_eee import same, two_runs
 
@@ -140,68 +140,33 @@ def library() -> Any:
 
 
 @pytest.mark.parametrize("make", [eval_file, json_file])
-def test_a_log_that_lists_no_ids_has_the_same(make: Any, tmp_path: Path) -> None:
-    head = HEAD | {"version": 3, "eval": HEAD["eval"] | {"dataset": {"name": "aime_2025"}}}
-    suffix = "eval" if make is eval_file else "json"
-    runs = bring(tmp_path, make(tmp_path / f"log.{suffix}", SAMPLES[::-1], head))
-    run = opened(runs / "aime25" / "qwen3-4b")
-    assert sorted(q["question_id"] for q in run.questions) == ["aime25-00", "aime25-01"]
-
-
-@pytest.mark.parametrize("make", [eval_file, json_file])
 def test_epochs_become_trials(make: Any, tmp_path: Path, capsys: Capsys) -> None:
-    limit = {"limit": {"type": "token", "limit": 40}}
-    failed = {"error": {"message": "m", "traceback": "t", "traceback_ansi": "t"}, "scores": None}
-    logs, suffix = tmp_path / "logs", "eval" if make is eval_file else "json"
-    samples = [
-        *SAMPLES[:-2],
-        sample(2, 2, "N", **limit),
+    failed = {"error": {"message": "m"}, "scores": None}
+    odd = [
+        sample(2, 2, "N", limit={"type": "token"}),
         sample(2, 3, "P"),
         sample(2, 4, "C", **failed),
-        sample(2, 5, "C", output={}),
     ]
-    make(logs / f"new.{suffix}", [*samples, *SAMPLES[: suffix == "json"]])
-    older = HEAD | {"eval": HEAD["eval"] | {"created": "2026-10-01T10:00:00+00:00"}}
-    make(logs / f"older.{suffix}", SAMPLES, older)
-    (logs / "logs.json").write_text('{"new.eval": {}}')  # the manifest of `inspect view bundle`
-    runs = bring(tmp_path, logs)
+    spec = HEAD["eval"] | {"dataset": {"name": "aime_2025"}}  # which lists no ids
+    make(tmp_path / "logs" / "new.eval", [*SAMPLES[:-2], *odd], HEAD | {"version": 3, "eval": spec})
+    older = HEAD | {"eval": spec | {"created": "2026-10-01T10:00:00+00:00"}}
+    make(tmp_path / "logs" / "older.eval", SAMPLES, older)
+    runs = bring(tmp_path, tmp_path / "logs")
     err = capsys.readouterr().err
-    for line in (
-        "older",
-        "values of other left out: match counts",
-        "value other than 0 and 1",
-        "ended by an error",
-    ):
+    for line in ("older", "match counts", "value other than 0 and 1", "ended by an error"):
         assert line in err
-    assert ("1 duplicate left out" in err) == (make is json_file)
     assert folders(runs) == ["aime25/qwen3-4b"]
     run = opened(runs / "aime25" / "qwen3-4b")
     assert [q["question_id"] for q in run.questions] == ["aime25-00", "aime25-01"]
     assert run.questions[0]["problem"] == "What is 1?" and run.questions[1]["gold"] == "2"
     assert run.questions[0]["prompt"] == "What is 1? Box it."
-    grades = by_key(run, "grades", GRADES)
-    assert {key: grade["outcome"] for key, grade in grades.items()} == {
-        ("aime25-00", 0): "wrong",
-        ("aime25-00", 1): "correct",
-        ("aime25-00", 2): "wrong",
-        ("aime25-01", 0): "correct",
-        ("aime25-01", 1): "no_answer",
-        ("aime25-01", 4): "correct",
-    }
-    attempts = by_key(run, "attempts", ATTEMPTS)
-    assert attempts.keys() - grades.keys() == {("aime25-01", 2)}
-    one = attempts["aime25-01", 0]
-    assert one["text"] == "Epoch 1.</think>It is \\boxed{2}."
+    words = ["wrong", "correct", "wrong"], ["correct", "no_answer", "pending"]
+    assert outcome_words(run).tolist() == [*words]
+    one = by_key(run, "attempts", ATTEMPTS)["aime25-01", 1]
+    assert (one["text"], one["finish_reason"]) == ("Epoch 2.</think>It is \\boxed{2}.", "length")
     assert (one["prompt_tokens"], one["completion_tokens"]) == (11, 40)
-    ends = [attempts["aime25-01", trial]["finish_reason"] for trial in range(3)]
-    assert ends == ["stop", "length", "stop"]
     with pytest.raises(UserError, match="no such value, but match, other"):
-        bring(tmp_path / "again", logs, "metric=f1")
-    effort = {"model": "openai/gpt-oss-20b", "model_generate_config": {"reasoning_effort": "high"}}
-    make(tmp_path / f"effort.{suffix}", SAMPLES, HEAD | {"eval": HEAD["eval"] | effort})
-    assert folders(bring(tmp_path / "e", tmp_path / f"effort.{suffix}")) == [
-        "aime25/gpt-oss-20b-high"
-    ]
+        bring(tmp_path / "again", tmp_path / "logs", "metric=f1")
 
 
 @pytest.mark.soak

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayes_at_n.scoring import drawn_sample, label_chances, misclassification, prediction_powered
+from bayes_at_n import scoring
+from bayes_at_n.scoring import drawn_sample, label_chances, labeled, prediction_powered
 
 F, Y = [1, 1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0]
 
@@ -16,7 +17,9 @@ F, Y = [1, 1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0]
 @pytest.mark.parametrize("rate", [0, Fraction(1, 2), 1])
 def test_the_mean_over_all_samples_is_the_truth(m: int, rate: Fraction) -> None:
     samples = list(itertools.combinations(range(7), m))
-    found = [prediction_powered(F, [Y[i] for i in at], at, rate=float(rate)) for at in samples]
+    found = [
+        prediction_powered(labeled(F, [Y[i] for i in at], at), rate=float(rate)) for at in samples
+    ]
     assert np.mean([one.value for one in found]) == pytest.approx(3 / 7, abs=1e-12)
     for at, one in zip(samples, found, strict=True):
         by_hand = rate * Fraction(sum(F), 7) + sum(Y[i] - rate * F[i] for i in at) * Fraction(1, m)
@@ -37,8 +40,8 @@ def test_unequal_chances_are_weighed_as_horvitz_and_thompson_do() -> None:
         error = np.array(Y)[at] - 0.5 * np.array(F)[at]
         share = weights[at] / chances[at]
         total += likely * float(share @ error)
-        own = {"weights": weights, "chances": chances[at], "rate": 0.5}
-        found = prediction_powered(F, np.array(Y)[at], at, **own)
+        sample = labeled(F, np.array(Y)[at], at, weights, chances[at])
+        found = prediction_powered(sample, rate=0.5)
         by_hand = 0.5 * float(weights @ F) + float(share @ error / share.sum())
         assert found.value == pytest.approx(by_hand, abs=1e-12)
     assert total + 0.5 * float(weights @ F) == pytest.approx(float(weights @ Y))
@@ -58,7 +61,7 @@ def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chos
         hint = rng.random(1200) < np.where(wrong, 0.7, 0.05)
         chances = label_chances(np.where(chosen & hint, 0.5, 0.02), 60)
         at = drawn_sample(chances, rng)
-        found = prediction_powered(f, y[at], at, chances=chances[at], questions=questions)
+        found = prediction_powered(labeled(f, y[at], at, None, chances[at], questions))
         assert found.pool is not None
         held = found.low <= p.mean() <= found.high, found.pool.low <= 0.5 <= found.pool.high
         rows.append([*held, found.value - p.mean(), found.sigma**2])
@@ -73,7 +76,7 @@ def test_misclassification_is_a_stratified_beta_posterior() -> None:
     groups = np.tile([0, 1], 5000)
     at = np.r_[0:40, 6000:6060]
     y = np.r_[np.arange(40) >= 4, np.arange(60) < 3].astype(float)
-    found = misclassification(f, y, at, groups=groups)
+    found = scoring.misclassification(labeled(f, y, at), groups=groups)
     mean = variance = 0.0
     cells = {}
     for word, group in itertools.product((0, 1), (0, 1)):
@@ -117,6 +120,6 @@ def test_chances_are_kept_by_the_draw() -> None:
 )
 def test_what_is_no_sample_is_refused(change: dict[str, Any]) -> None:
     sound = {"predicted": [0, 1, 1], "labels": [0, 1], "at": [0, 1]}
-    prediction_powered(**sound)
+    labeled(**sound)
     with pytest.raises(ValueError):
-        prediction_powered(**sound | change)
+        labeled(**sound | change)
