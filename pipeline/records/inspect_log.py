@@ -34,6 +34,7 @@ from bayes_at_n.pipeline.records.columns import said
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.source import (
     LeftOut,
+    Run,
     Source,
     archive,
     json_file,
@@ -56,7 +57,7 @@ def looks(path: Path, head: bytes) -> bool:
     return log or path.suffix == ".eval"
 
 
-def run_of(path: Path) -> logs.Run:
+def run_of(path: Path) -> Run:
     """Return the task, model and reasoning effort of a log, and its place among several.
 
     Raises UserError: it needs the library. ValueError: another version. Also whatever parsers
@@ -133,7 +134,7 @@ def _records(path: Path) -> Iterator[Any]:
             yield part
 
 
-def values(_: logs.Run, sample: Any) -> dict[str, Any]:
+def values(_: Run, sample: Any) -> dict[str, Any]:
     """Return the values of all scorers, those of several as SCORER/NAME; of our logs the outcome.
 
     Raises LeftOut: the sample is not finished. Also the exception in place of a damaged one.
@@ -153,7 +154,7 @@ def values(_: logs.Run, sample: Any) -> dict[str, Any]:
     return by_name
 
 
-def attempts(run: logs.Run, sample: Any) -> dict[str, Any]:
+def attempts(run: Run, sample: Any) -> dict[str, Any]:
     """Return the fields of a sample's attempt."""
     scores, own, output = (sample.get(key) or {} for key in ("scores", "metadata", "output"))
     scorer = (run["metric"] or "").partition("/")[0]

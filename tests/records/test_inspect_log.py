@@ -16,6 +16,7 @@ from test_eee import same, two_runs
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import inspect_log
 from bayes_at_n.pipeline.records.formats import FORMATS
+from bayes_at_n.pipeline.records.logs import looks
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.scoring import avg, uncertainty
@@ -81,7 +82,7 @@ SAMPLES = [sample(q, e, "C" if (q + e) % 2 else "I") for q in (1, 2) for e in (1
 def test_logs_are_known_by_their_content_and_read_part_by_part(tmp_path: Path) -> None:
     for make in (eval_file, json_file):
         path = make(tmp_path / "any.name", SAMPLES)
-        kinds = [name for name, form in FORMATS.items() if form.looks(path, path.read_bytes())]
+        kinds = [name for name, form in FORMATS.items() if looks(form, path, path.read_bytes())]
         assert kinds[0] == "inspect"
         parts = list(inspect_log._records(path))
         assert list(map(json.dumps, parts)) == list(map(json.dumps, [HEAD, *SAMPLES]))

@@ -32,7 +32,7 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     assert remaining(more).pending == 2
     fewer = planned(*arguments, "sampling.trials=2")[1].evaluations[0]
     assert remaining(fewer).finished
-    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]), None)
+    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]).matrix().data, None)
     assert read.R.tolist() == [[[1, 1], [0, 1]]]
     other = planned(*arguments, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
     assert remaining(other) == (0, 6, 0)

@@ -101,3 +101,15 @@ def test_the_demo_from_checkpoints_to_a_page(
     monkeypatch.setattr(subprocess, "Popen", None)  # finished runs start no process
     assert main.main([*merge, "greedy=false"]) == 0
     assert "5 finished, 0 pending" in capfd.readouterr().err
+
+
+@pytest.mark.soak
+def test_bits_per_byte_along_training(place: Path) -> None:
+    own = ["model=demo", f"checkpoints={DEMO}/step-3[789]00", "merge=2", "dataset=demo"]
+    own += ["sampling=bits-per-byte", "prompt=text", "dataset.limit=3", "verifier=none"]
+    assert main.main(["trajectory", *own, "engine=transformers", "replicates=50"]) == 0
+    found = json.loads((place / "runs/demo/_trajectory/demo/trajectory.json").read_text())["tables"]
+    for row in found["curve"]:
+        scores = json.loads((place / f"runs/demo/demo-{row['name']}/scores.json").read_text())
+        ends = [-scores["likelihood"]["bits_per_byte"][end] for end in ("value", "high", "low")]
+        assert [row["value"], row["low"], row["high"]] == pytest.approx(ends)
