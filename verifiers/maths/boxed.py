@@ -73,7 +73,7 @@ def extract(
         reasoning_end: what ends the reasoning: `</think>`, `<|channel|>final<|message|>` for
             Harmony, or None to take the whole text.
         boxes: "last"; "auto": as "last", for only with a gold answer there is more to it, see
-            `parts.find`; "all": the different boxes in their order with commas between them, for
+            `kinds`; "all": the different boxes in their order with commas between them, for
             questions with several parts; "or_math": the last box or, without any, the last piece
             of mathematics between dollar signs or LaTeX brackets, for models that do not box.
 
