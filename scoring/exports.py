@@ -4,9 +4,9 @@ from bayes_at_n.scoring.intervals.groups import Groups, difference_ci, group_sco
 from bayes_at_n.scoring.intervals.drift import DRIFT_LEVEL, Drift, prior_drift
 from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL, LUCK_LEVEL, Inflation
 from bayes_at_n.scoring.intervals.inflation import SharedLuck, inflation, shared_luck
-from bayes_at_n.scoring.intervals.judged import Corrected, Misclassified, drawn_sample
-from bayes_at_n.scoring.intervals.judged import label_chances, misclassification
-from bayes_at_n.scoring.intervals.judged import prediction_powered
+from bayes_at_n.scoring.intervals.judged import Corrected, Labeled, Misclassified
+from bayes_at_n.scoring.intervals.judged import drawn_sample, label_chances, labeled
+from bayes_at_n.scoring.intervals.judged import misclassification, prediction_powered
 from bayes_at_n.scoring.intervals.uncertainty import NextAttempts, Uncertainty, next_attempts
 from bayes_at_n.scoring.intervals.uncertainty import pool_ci, uncertainty, wilson_ci
 from bayes_at_n.scoring.metrics.votes import Ballots, best_at_k, best_at_k_sigma
@@ -33,7 +33,7 @@ from bayes_at_n.scoring.metrics.votes import cons_at_k, cons_at_k_sigma
 from bayes_at_n.scoring.metrics.stated import attempted_f, confidence_error
 from bayes_at_n.scoring.numerics.inputs import Counts, Points, right, values
 from bayes_at_n.scoring.ranking.compare import Comparison, compare, compare_scores, paired_questions
-from bayes_at_n.scoring.ranking.compare import pairwise_z
+from bayes_at_n.scoring.ranking.compare import paired_gaps, pairwise_z
 from bayes_at_n.scoring.ranking.equivalence import Equivalence, equivalence
 from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_to_separate
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b, ranks, ranks_with_uncertainty

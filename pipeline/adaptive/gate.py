@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, State, upcoming
 from bayes_at_n.pipeline.base.console import joined, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort, comparison
+from bayes_at_n.pipeline.compare import cohort, comparison, labeled
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis as config
 from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
@@ -31,6 +31,7 @@ from bayes_at_n.pipeline.store import files, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent, stopping
+from bayes_at_n.scoring import Comparison
 from bayes_at_n.scoring.sequential import Race, Target, claimed
 
 BASE, NEW = 0, 1
@@ -49,6 +50,7 @@ class Part(NamedTuple):
     state: State  # after the last trial that both have of every question
     basis: Basis  # whether attempts are independent; else bets are on whole trials
     fate: str = "open"  # or holds, or fails
+    labels: Comparison | None = None  # of NEW - BASE corrected by human labels, if both have some
 
 
 def compare(cfg: CompareConfig) -> int:
@@ -112,6 +114,14 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
         parts.append(Part(requires.bound, found, state, basis))
     e = np.array([part.state.known.log_e for part in parts])
     holds, fails = claimed(e[:, NEW, BASE], level), claimed(e[:, BASE, NEW], level)
+    sure = 1 - 2 * level / len(parts)
+    for i, part in enumerate(parts):
+        if by_people := labeled.corrected(part.cohort, sure):  # outcomes alone are no proof then
+            (base, new), (s_base, s_new), *_ = by_people[0]
+            people = scoring.compare_scores(new, s_new, base, s_base, sure)
+            holds[i] &= people.lo > part.bound
+            fails[i] &= people.hi < part.bound
+            parts[i] = part._replace(labels=people)
     fates = np.where(fails, "fails", np.where(holds, "holds", "open")).tolist()
     return [part._replace(fate=fate) for part, fate in zip(parts, fates, strict=True)]
 
@@ -190,7 +200,7 @@ def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folde
 def table(parts: Sequence[Part], policy: Policy) -> Table:
     """Tabulate the datasets: what is required, the difference in points, the evidence."""
     rows = list[dict[str, Any]]()
-    for bound, of, state, basis, fate in parts:
+    for bound, of, state, basis, fate, people in parts:
         (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
         found = basis.luck
         pair = [
@@ -206,6 +216,9 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             f"{of.dataset}: {fate}: {of.names[NEW]} - {of.names[BASE]} is {100 * (new - base):+.2f}"
             f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
         )
+        if people:
+            ends = f"{100 * people.lo:+.2f} to {100 * people.hi:+.2f}"
+            text += f"; corrected by human labels {100 * people.difference:+.2f} ({ends})"
         if basis.dependent:
             text += f"; by whole trials, as {basis.dependent}: sampling.seeds=independent needs far"
             text += " fewer"

@@ -11,6 +11,7 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined
+from bayes_at_n.pipeline.compare import labeled
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.store import runfolder
@@ -42,7 +43,7 @@ class Claims(NamedTuple):
     needed: float  # what it must reach for a claim
     better: Bools  # (L, L) claimed: row is better than column
     tied: Bools  # (L, L) claimed: they are less than `scoring.margin` points apart
-    dependent: str | None  # why nothing is claimed: attempts are not independent
+    dependent: str | None  # why nothing is claimed: dependent attempts, or corrected scores
 
 
 def together(cohort: Cohort, avg: Summary, level: float) -> Together:
@@ -55,7 +56,7 @@ def together(cohort: Cohort, avg: Summary, level: float) -> Together:
     q = np.ones_like(p)
     q[upper] = q.T[upper] = scoring.q_values(p[upper])
     elsewhere = np.full(len(value), np.nan)
-    if (of_questions := _question_sigma(cohort)) is not None:
+    if (of_questions := _question_sigma(cohort, level)) is not None:
         elsewhere = scoring.probability_best(value, np.maximum(sigma, of_questions))
     cohort.scored[key] = found = Together(
         *scoring.rank_ranges(value, sigma, level),
@@ -68,7 +69,7 @@ def together(cohort: Cohort, avg: Summary, level: float) -> Together:
     return found
 
 
-def _question_sigma(cohort: Cohort) -> Floats | None:
+def _question_sigma(cohort: Cohort, level: float) -> Floats | None:
     """Compute each model's standard error over questions, (L,), apart from what all have in common.
 
     Models answer the same questions, so only how a question differs between models counts: of two
@@ -76,7 +77,7 @@ def _question_sigma(cohort: Cohort) -> Floats | None:
     only roughly, as Student's t says, whose variance is (G - 1) / (G - 3) times a normal's for G
     questions, or clusters of these. None of fewer than four.
     """
-    shares = scoring.values(cohort.matrix()).mean(axis=2).filled(np.nan)
+    shares = labeled.shares(cohort, level)
     models = len(shares)
     if len({*cohort.clusters}) < 4:
         return None
@@ -88,7 +89,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     """Race the models over their complete trials as `settle until=order` would, once for a cohort.
 
     A model takes part up to its first trial that lacks a question. Of more than `RACED` models, and
-    where attempts are not independent, nothing is claimed.
+    where attempts are not independent, or scores are corrected, nothing is claimed.
     """
     from bayes_at_n.scoring.sequential import Target, wealth  # Numba takes a third of a second
     from bayes_at_n.scoring.sequential.batch import Batch
@@ -98,7 +99,9 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     if key not in cohort.scored:
         codes = scoring.values(cohort.matrix()).filled(-1).astype(np.float64)
         models, questions, _ = codes.shape
-        rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * (models <= RACED)
+        why = labeled.CORRECTED if labeled.corrected(cohort, cfg.scoring.confidence) else None
+        raced = models <= RACED and not why
+        rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * raced
         shape = 1, models, questions
         race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100)
         log_e, needed = np.zeros((models, models)), float(np.log(race.needed.better))
@@ -107,7 +110,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
             log_e = np.maximum(log_e, wealth.log_wealth(race.pairs[0], race.weights))
         coupled = joined([*dict.fromkeys(r.name for r in cohort.runs() if seeds_couple(r.run))], 3)
-        why = dependent(scoring.shared_luck(cohort.matrix()), coupled) if models <= RACED else None
+        why = dependent(scoring.shared_luck(cohort.matrix()), coupled) if raced else why
         sure = race.better[0] & (why is None), race.tied[0] & (why is None)
         cohort.scored[key] = Claims(log_e, needed, *sure, why)
     return cohort.scored[key]  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
 from bayes_at_n.pipeline.compare.claims import SETTLED, claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.labeled import CORRECTED, corrected
 from bayes_at_n.pipeline.compare.leaderboard import by_likelihood, scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import chance
@@ -43,7 +44,7 @@ class Conclusion(NamedTuple):
     fewest: float | None  # with 90% power, and the range that these trials leave open; None:
     most: float | None  # never, or there is one candidate only
     new_questions: float | None  # the same in new questions, where each has one trial only
-    dependent: str | None  # why nothing is settled: attempts are not independent
+    dependent: str | None  # why nothing is settled: dependent attempts, or corrected scores
     stopped: bool  # outcomes decided how many trials there are; only what is settled allows for it
 
     def sentence(self) -> str:
@@ -94,6 +95,8 @@ and is the best with probability 0.97 (0.97 on similar questions)']
 
     def _remedy(self) -> list[str]:
         """Write what would settle it."""
+        if self.dependent == CORRECTED:
+            return [f"{CORRECTED}, which settle nothing: `label` more attempts to narrow intervals"]
         if self.dependent is not None:
             remedy = "sample with seeds=independent, or use `settle independent=trials`"
             return [f"{self.dependent}, so nothing is settled: {remedy}"]
@@ -156,11 +159,12 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan, new = [np.inf] * 3, None
-    if len(stay) > 1 and matrix.count(axis=2).max() == 1:  # z grows as the root of their number
+    planned = len(stay) > 1 and proven.dependent != CORRECTED  # in trials, not labels
+    if planned and matrix.count(axis=2).max() == 1:  # z grows as the root of their number
         avg, sigma = (of[stay[:2]] for of in scored.avg[:2])
         z = abs(avg[0] - avg[1]) / np.hypot(*sigma)
         new = matrix.shape[1] * (((whole.limit + _POWER_Z) / z) ** 2 - 1) if z else None
-    elif len(stay) > 1:
+    elif planned:
         level = float(scipy.special.ndtr(whole.limit))
         first, second = matrix[stay[:2]]
         plan = [*scoring.trials_to_separate(first, second, confidence=level)]
@@ -184,9 +188,9 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
 def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
     """Weigh more trials against more questions, for the difference of the first two models.
 
-    None of a single question or cluster. Raises UserError: as `conclude`.
+    None of a single question or cluster, or of corrected scores. Raises UserError: as `conclude`.
     """
-    if len({*cohort.clusters}) < 2:
+    if len({*cohort.clusters}) < 2 or corrected(cohort, cfg.scoring.confidence):
         return None
     order = scores(cohort, cfg).order[:2].tolist()
     matrix = cohort.matrix()[order]

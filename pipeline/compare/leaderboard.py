@@ -15,6 +15,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.compare import labeled
 from bayes_at_n.pipeline.compare.claims import together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
@@ -32,6 +33,7 @@ from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
 from bayes_at_n.scoring.numerics.checks import UNIT
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.results import sample_sigma
 from bayes_at_n.scoring.ranking import Rule
 
 Columns = dict[Column, npt.ArrayLike]  # each with the values of the models, (L,)
@@ -46,7 +48,7 @@ class ModelScores(NamedTuple):
 
     headline: Summary  # the score of each model alone, under its `prior`
     prior: npt.NDArray[np.str_]  # as `scoring.score_prior` has it
-    avg: Summary  # with the paper's sigma and interval: what models are compared by
+    avg: Summary  # what models are compared by: with the paper's sigma, or corrected by labels
     inflation: Inflation  # of the variance of trials
     order: npt.NDArray[np.intp]  # positions in the order of avg, best first
 
@@ -67,6 +69,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             headline = likelihood.accuracy(matrix[..., 0], level, cohort.clusters)
             priors = np.full(len(matrix), "options")
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
+        avg, _ = labeled.corrected(cohort, level) or (avg, None)
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
         order = np.lexsort((avg.sigma, -avg.value))
         luck = scoring.inflation(matrix, confidence=level)
@@ -103,11 +106,13 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     trials = (cohort.outcomes != PENDING).sum(axis=2)  # (L, M)
     name, _ = named(named_priors(cohort, cfg))
     heads = dict(zip(HEADLINE, (name, "σ", "low", "high"), strict=True))
-    same = name == "avg@N"
+    who = "corrected" if labeled.corrected(cohort, cfg.scoring.confidence) else "avg"
+    avg = {key: head.replace("avg", who) for key, head in _AVG.items()}
+    same = name == "avg@N" and who == "avg"
     over = np.full(len(matrix), np.nan)
     if len({*cohort.clusters}) > 1 and not by_likelihood(cohort):
         # Never surer of other questions than of these.
-        over = scoring.question_stderr(matrix, clusters=cohort.clusters)
+        over, _ = sample_sigma(labeled.shares(cohort, cfg.scoring.confidence), cohort.clusters)
         over = np.maximum(over, scored.avg.sigma)
     columns: Columns = {
         Column("model", "model", align="left"): cohort.names,
@@ -119,7 +124,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         **_summary(heads, scored.headline, cfg),
         Column("prior", "prior", wide=True, align="left"): scored.prior,
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
-        **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
+        **_summary(avg, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
         Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): over,
         **inflation_columns(scored.inflation),
         **_others(cohort, cfg),

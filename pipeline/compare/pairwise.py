@@ -10,6 +10,7 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural
+from bayes_at_n.pipeline.compare import labeled
 from bayes_at_n.pipeline.compare.claims import claims, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import (
@@ -38,7 +39,8 @@ def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     limit = together(cohort, scored.avg, cfg.scoring.confidence).limit
     level = float(scipy.special.ndtr(limit))
     plan = scoring.trials_to_separate(matrix[upper], matrix[lower], confidence=level)
-    if matrix.count(axis=2).max() == 1:  # one trial does not show what trials vary by
+    # One trial does not show what trials vary by, and more of them do not mend a judge.
+    if matrix.count(axis=2).max() == 1 or labeled.corrected(cohort, cfg.scoring.confidence):
         plan = plan._replace(**{key: np.full(len(upper), np.nan) for key in plan._fields})
     luck = scoring.inflation(matrix[upper], matrix[lower], confidence=cfg.scoring.confidence)
     ended, of_ended = finished(cohort)
@@ -77,7 +79,7 @@ def _of_pairs(
     cohort: Cohort, cfg: AnalysisConfig, above: Positions, below: Positions
 ) -> tuple[Columns, list[str]]:
     """Compare models at positions `above` with those at `below`; both of shape (pairs,)."""
-    scored, matrix = scores(cohort, cfg), cohort.matrix()
+    scored = scores(cohort, cfg)
     whole = together(cohort, scored.avg, cfg.scoring.confidence)
     proven = claims(cohort, cfg)
     value, sigma = scored.avg[:2]
@@ -85,8 +87,9 @@ def _of_pairs(
     reach = whole.limit * comparison.sigma
     other_questions = np.full(len(above), np.nan)
     if len({*cohort.clusters}) > 1:
-        pairs = matrix[above], matrix[below]
-        other_questions = scoring.paired_questions(*pairs, clusters=cohort.clusters).probability
+        shares = labeled.shares(cohort, cfg.scoring.confidence)
+        gaps = shares[above] - shares[below], comparison.sigma
+        other_questions = scoring.paired_gaps(*gaps, clusters=cohort.clusters).probability
     better, tied = proven.better[above, below], proven.tied[above, below]
     names = np.array(cohort.names)
     columns: Columns = {

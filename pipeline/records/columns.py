@@ -197,7 +197,10 @@ SAID = {*_NAMES["text"], *_NAMES["prompt"]}  # which may be chats
 OUTCOMES = {*_NAMES["outcome"]}
 _ORDERED = {*_NAMES["trial"], *_NAMES["seed"]}  # not of several samples in a list
 _SAMPLED = (*_NAMES["text"], *_NAMES["outcome"])  # of which the first says how many a record lists
-LISTED = {*_SAMPLED, *_NAMES["answer"], *_NAMES["finish_reason"], *_NAMES["completion_tokens"]}
+LISTED = {
+    *(*_SAMPLED, *_NAMES["answer"], *_NAMES["trial"]),
+    *(*_NAMES["finish_reason"], *_NAMES["completion_tokens"]),
+}
 TOKENS = {*_NAMES["token_ids"], *_NAMES["logprobs"]}
 NEEDED = ", ".join((*_NAMES["outcome"][:3], *_NAMES["text"][:3]))  # for messages
 
@@ -280,38 +283,37 @@ def _with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def said(value: Any, end: str = "</think>") -> Any:
     """Return the text of a chat or a message, reasoning before `end`; other values as they are.
 
-    Of several turns that of each, separated by blank lines.
+    Of several turns that of each, separated by blank lines. Raises ValueError: a message has other
+    content than text.
 
     >>> said([{"role": "user", "content": "1 + 1?"}]), said(["a", "b"]), said("a")
     ('1 + 1?', ['a', 'b'], 'a')
     >>> said([{"type": "reasoning", "summary": [{"text": "so 2"}]}, {"content": "2"}])
     'so 2</think>2'
+    >>> said({"content": [{"text": "a"}, {"image": 1}, {"text": "b"}]}), said({"reasoning": "cut"})
+    ('ab', 'cut')
     """
-    if isinstance(value, Mapping):
-        thought = value.get("reasoning_content") or value.get("reasoning")
-        answer = value.get("content") or value.get("prompt")  # of OpenCompass
-        if value.get("type") == "reasoning":  # of the Responses API
-            thought, answer = [*(answer or ()), *(value.get("summary") or ())], None
-        thought, answer = _joined(thought), _joined(answer)
-        return f"{thought}{end}{answer}" if thought else answer
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        return "\n\n".join(filter(None, (said(one, end) for one in value))).replace(
-            f"{end}\n\n", end
-        )
-    return value
+    turns, texts = value if isinstance(value, list) else [value], list[str]()
+    if not turns or not all(isinstance(turn, Mapping) for turn in turns):
+        return value
+    for turn in turns:
+        thought = turn.get("reasoning_content") or turn.get("reasoning")
+        answer = turn.get("content") or turn.get("prompt")  # of OpenCompass
+        if turn.get("type") == "reasoning":  # of the Responses API
+            thought, answer = [*(answer or ()), *(turn.get("summary") or ())], None
+        elif isinstance(answer, list) and not thought:  # of inspect_ai
+            parts = [part for part in answer if isinstance(part, Mapping)]
+            names = ("summary" if part.get("redacted") else "reasoning" for part in parts)
+            thought = [part.get(name) for part, name in zip(parts, names, strict=True)]
+        thought, answer = _text_of(thought), _text_of(answer)
+        ended = thought and (answer or turn is not turns[-1])
+        texts.append(f"{thought}{end if ended else ''}{answer}")
+    return "\n\n".join(filter(None, texts)).replace(f"{end}\n\n", end)
 
 
-def content_of(message: Any) -> Any:
-    """Return the text of a message without reasoning; a plain prompt and other values as they are.
-
-    >>> content_of({"content": [{"text": "a"}, {"image": 1}, {"text": "b"}]}), content_of("a")
-    ('ab', 'a')
-    """
-    content = message.get("content") if isinstance(message, Mapping) else message
-    return _joined(content) if isinstance(content, list) else content
-
-
-def _joined(content: Any) -> str:
+def _text_of(content: Any) -> str:
+    if not isinstance(content, str | list | None):
+        raise ValueError("a message without a text")
     parts = content if isinstance(content, list) else [content]
     texts = (part.get("text") if isinstance(part, Mapping) else part for part in parts)
     return "".join(text for text in texts if isinstance(text, str))

@@ -55,22 +55,25 @@ _environment = cache(describe)  # once for all runs
 
 def write(runs: Runs, run: PlannedRun) -> None:
     """Number the trials of a run, and write its tables to its draft folder."""
-    rows = pa.concat_tables(map(_waiting, run.files))
-    trial, kept = _trials(runs, run, rows)
+    trial, kept = _trials(runs, run)
     ids = pa.array([question.id for question in runs.questions[run.dataset]], pa.string())
     folder, labels, end = runs.folder / run.folder, list[pa.Table](), 0
     folder.mkdir(parents=True, exist_ok=True)
-    for number, batch in enumerate(rows.to_batches()):
-        start, end = end, end + batch.num_rows
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        columns["question_id"] = ids.take(columns["question_id"])
-        columns["trial"] = pa.array(trial[start:end])
-        part = _judged(runs, run, pa.table(columns).filter(pa.array(kept[start:end])))
-        labels.append(part.select(["question_id", "trial", "category"]).drop_null())
+    for number, path in enumerate(run.files):
+        rows = _waiting(path)
+        start, end = end, end + rows.num_rows
+        keys = {"question_id": ids.take(rows["question_id"]), "trial": pa.array(trial[start:end])}
+        part = _judged(runs, run, _replaced(rows, keys).filter(pa.array(kept[start:end])))
+        labels.append(part.select(categories.CATEGORIES.names).drop_null())
         _write_part(folder, f"import-{number:05d}", part)
-    run.labels = pa.concat_tables(labels)
-    for path in run.files:
         path.unlink()
+    run.labels = pa.concat_tables(labels)
+
+
+def _replaced(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    for name, column in columns.items():
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
 
 
 def _judged(runs: Runs, run: PlannedRun, rows: pa.Table) -> pa.Table:
@@ -86,22 +89,18 @@ def _judged(runs: Runs, run: PlannedRun, rows: pa.Table) -> pa.Table:
         changed["outcome"] = pc.if_else(category.is_valid(), right, None)
         texts = category.cast(pa.string())
         changed["reason"] = pc.binary_join_element_wise("category", texts, " ")
-    for name, column in changed.items():
-        rows = rows.set_column(rows.column_names.index(name), name, column)
-    return rows
+    return _replaced(rows, changed)
 
 
-def _trials(runs: Runs, run: PlannedRun, rows: pa.Table) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Return the trials of a run's rows, and which rows count: the first of each trial.
 
     Others are counted as skipped. Raises UserError: over MOST_CELLS or MOST_TRIALS, as when
     trials are numbers of something else.
     """
-    questions = runs.questions[run.dataset]
-    question, trial, seed = (
-        rows[name].cast(pa.int64()).fill_null(_NONE).to_numpy()
-        for name in ("question_id", "trial", "seed")
-    )
+    questions, columns = runs.questions[run.dataset], ("question_id", "trial", "seed")
+    rows = pa.concat_tables(_waiting(path).select(columns) for path in run.files)
+    question, trial, seed = (rows[name].fill_null(_NONE).to_numpy() for name in columns)
     if runs.from_one:
         trial = np.where(trial > 0, trial - 1, trial)
     kept = trial >= 0
@@ -218,11 +217,9 @@ def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str])
         "source": source.path,
         "kind": source.kind,
         "revision": source.revision,
-        "files": [path.name for path in source.files[:100]],
         "model": planned.source_model,
         # Records do not include how they were sampled, but for seeds of the paper's protocol.
         "sampling_known": planned.by_seed,
-        "attempts": run.attempts.is_dir(),
         "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
         "left_out": left_out,
     }

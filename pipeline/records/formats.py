@@ -3,11 +3,9 @@
 A new format is a module that yields records, a line in `KINDS` and an entry of `FORMATS`.
 """
 
-import hashlib
 import json
 import re
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import joined, plural, warn
@@ -16,43 +14,32 @@ from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.records import (
-    completions,
+    chats,
     copies,
-    evalscope,
     flat,
-    inspect_log,
-    lm_eval,
+    logs,
     npz,
     shapes,
     trace,
 )
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
+from bayes_at_n.pipeline.store import parquet, runfolder
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_SCORED = ("inspect", "lm_eval", "evalscope", "nemo_skills", *shapes.SHAPES)
-
-
-def _shape(name: str) -> Format:
-    shape = shapes.SHAPES[name]
-    functions = partial(shapes.looks, shape), partial(shapes.read, shape)
-    return Format(*functions, shape.pattern, shape.chooses, beside=shape.beside)
+_SCORED = (*shapes.SHAPES, "lighteval")
 
 
 FORMATS = {  # a file is of the first kind that recognizes it
-    "lighteval": _shape("lighteval"),
-    "trace": Format(trace.looks, trace.read, "*.parquet", chooses=True, positions=False),
-    "inspect": Format(inspect_log.looks, inspect_log.read, "*.eval *.json"),
-    **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
-    "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
-    "lm_eval": Format(lm_eval.looks, lm_eval.read, "samples_*.jsonl"),
-    "evalscope": Format(evalscope.looks, evalscope.read, "*.jsonl", beside=evalscope.predictions),
-    "nemo_skills": Format(completions.is_nemo, completions.nemo, "output*.jsonl"),
-    "openai": Format(completions.is_chat, completions.chats, "*.jsonl", positions=False),
-    "jsonl": Format(flat.is_json, flat.read_json, "*.jsonl *.json", True, positions=False),
-    "csv": Format(flat.is_csv, flat.read_csv, "*.csv", True, positions=False),
+    "lighteval": shapes.LIGHTEVAL,
+    "trace": Format("*.parquet", trace.looks, trace.read, chooses=True, positions=False),
+    **shapes.SHAPES,
+    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
+    "openai": Format("*.jsonl", chats.looks, chats.read, positions=False),
+    "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
+    "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),
 }
-_RUNS = Format(lambda *_: False)  # run folders of this program
+_RUNS = Format()  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
@@ -68,12 +55,15 @@ def locate(cfg: RecordsConfig) -> Source:
         where, revision = _download(path, revision)
     elif revision is not None:
         raise UserError(f"revision={revision}: applies to hub ids only; {path} is a local path")
-    kind, why, files = (_folder if where.is_dir() or kind == "runs" else _file)(where, kind)
+    if kind in ("auto", "runs") and (files := copies.within(where)):
+        kind, why = "runs", f"{plural(len(files), 'run folder')} of this program"
+    else:
+        kind, files = _recognize(where, kind)
+        why = KINDS[kind] if where.is_file() else f"{plural(len(files), 'file')} of {KINDS[kind]}"
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
         if (value := getattr(cfg.source, key)) is not None and kind not in able:
             raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
-    fingerprint = _fingerprint(files, kind, cfg)
-    form = FORMATS.get(kind, _RUNS)
+    form, fingerprint = FORMATS.get(kind, _RUNS), _fingerprint(files, kind, cfg)
     return Source(cfg, kind, why, files, revision, fingerprint, form, Skipped(files))
 
 
@@ -107,27 +97,26 @@ def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
             return local, None
 
 
-def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
-    """Return kind, reason and files of a folder: the first of FORMATS that has any; name others.
+def _recognize(where: Path, kind: str) -> tuple[str, list[Path]]:
+    """Return the kind and the files of a file or folder: the first of FORMATS that has any.
 
-    Raises UserError: no file of that kind, or of any.
+    Raises UserError: there is no file of the kind, or of any.
     """
-    if kind in ("auto", "runs") and (runs := copies.within(where)):
-        return "runs", f"{plural(len(runs), 'run folder')} of this program", runs
-    patterns = {name: form.pattern for name, form in FORMATS.items() if form.pattern}
-    if kind not in ("auto", *patterns):
+    forms = {name: form for name, form in FORMATS.items() if form.pattern or not where.is_dir()}
+    if kind not in ("auto", *forms):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{where}: {what}")
-    by_kind, faults = {name: list[Path]() for name in patterns}, list[str]()
-    for path in sorted(path for path in where.rglob("*") if path.is_file()):
-        if able := [n for n, pattern in patterns.items() if any(map(path.match, pattern.split()))]:
-            head = start(path)
-            if fault := _fault(path, head):
-                faults.append(fault)
-            elif looks := [name for name in able if FORMATS[name].looks(path, head)]:
-                by_kind[looks[0]].append(path)
-    if faults:
-        warn(f"import: {plural(len(faults), 'file')} skipped: {faults[0]}")
+    by_kind, faults = {name: list[Path]() for name in forms}, list[str]()
+    patterns = {name: form.pattern.split() for name, form in forms.items()}
+    for path in filter(Path.is_file, sorted(where.rglob("*")) if where.is_dir() else [where]):
+        able = [n for n, of in patterns.items() if path == where or any(map(path.match, of))]
+        head = start(path) if able else b""
+        if able and (fault := _fault(path, head)):
+            faults.append(fault)
+        elif path == where and kind != "auto":
+            by_kind[kind] = [path]
+        elif looks := [name for name in able if logs.looks(forms[name], path, head)]:
+            by_kind[looks[0]].append(path)
     rest = {name: files for name, files in by_kind.items() if files}
     chosen = next(iter(rest), "") if kind == "auto" else kind
     files = rest.pop(chosen, [])
@@ -135,12 +124,14 @@ def _folder(where: Path, kind: str) -> tuple[str, str, list[Path]]:
     if not files and faults and not others:
         raise UserError(faults[0])
     if not files:
-        what = ", ".join(sorted({*(patterns.get(kind) or " ".join(patterns.values())).split()}))
-        has = f"; it has {others}" if others else ""
-        raise UserError(f"{where}: has no records ({what}){has}; to import an NPZ, name the file")
+        what = "no kind of records that is known here" if kind == "auto" else f"no {kind}"
+        has = f"has {others}" if others else "must be UTF-8 text; an NPZ is named as a file"
+        raise UserError(f"{where}: {what}; it {has}")
+    if faults:
+        warn(f"import: {plural(len(faults), 'file')} skipped: {faults[0]}")
     if others and kind == "auto":
         warn(f"import: {where} also holds {others}, not read: kind= imports them")
-    return chosen, f"{plural(len(files), 'file')} {patterns[chosen]}", files
+    return chosen, files
 
 
 def _fault(path: Path, head: bytes) -> str:
@@ -152,46 +143,20 @@ def _fault(path: Path, head: bytes) -> str:
     return "" if head.strip() else f"{path}: is empty"
 
 
-def _file(path: Path, kind: str) -> tuple[str, str, list[Path]]:
-    if not path.is_file():
-        raise UserError(f"{path}: is not a regular file")
-    head = start(path)
-    if fault := _fault(path, head):
-        raise UserError(fault)
-    if kind != "auto":
-        return kind, f"kind={kind}", [path]
-    for name, form in FORMATS.items():
-        if form.looks(path, head):
-            return name, KINDS[name], [path]
-    raise UserError(
-        f"{path}: is no kind of records that is known here; text must be UTF-8, not UTF-16, and"
-        " JSON one object a line or one list of objects"
-    )
-
-
 def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
-    """Hash the settings, the contents of all files that are imported, and what names them."""
+    """Hash the settings, and path, size and time of every file that is read."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
-    covered = list(files)
-    form = FORMATS.get(kind)
-    if form is None:  # run folders
-        inside = sorted((path, path.lstat()) for run in files for path in run.rglob("*"))
-        settings["files"] = [[str(path), of.st_size, of.st_mtime_ns] for path, of in inside]
-        covered = []
-    elif form.pattern and not form.chooses:  # paths name tasks and models, as do files beside them
-        settings["names"] = [str(Path(*path.resolve().parts[-2:])) for path in files]
-        for folder in sorted({path.parent for path in files}):
-            covered += sorted(folder.glob("*.json"))
-    if form and form.beside:
-        covered += sorted(filter(Path.is_file, map(form.beside, files)))
+    form, covered = FORMATS.get(kind), {*files}
+    if form is None:
+        covered.update(path for run in files for path in run.rglob("*"))
+    elif not form.chooses:  # files beside it name task and model
+        covered.update(path for file in files for path in file.parent.glob("*.json"))
+        covered.update(form.beside(file) for file in files if form.beside)
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()
         if not questions.exists():
             raise UserError(f"questions={cfg.source.questions}: no such file or folder")
-        covered += [questions] if questions.is_file() else sorted(questions.glob("*.jsonl"))
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode(errors="surrogatepass"))
-    for path in covered:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "blake2b").digest())
-    return digest.hexdigest()[:16]
+        covered |= {questions, *questions.glob("*.jsonl")}
+    marks = [[str(path.resolve()), parquet.fingerprint(path)] for path in sorted(covered)]
+    return runfolder.short_hash(json.dumps([settings, marks], sort_keys=True))

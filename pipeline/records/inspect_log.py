@@ -1,11 +1,10 @@
 """Logs of inspect_ai, `.eval` and JSON, version 2: an epoch of a sample is a trial.
 
-The library's own classes (0.3.285) parse logs of all its versions and validate what is written.
-A zip is read and written here, sample by sample: the library's reader unpacks one of any size, and
-its writer takes a whole log from memory.
+After the classes of the library (0.3.285), whose reader unpacks a zip of any size, and whose writer
+takes a whole log from memory.
 """
 
-import functools
+import contextlib
 import itertools
 import json
 import zipfile
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.base.errors import UserError, install, one_line
+from bayes_at_n.pipeline.base.errors import UserError, install
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.records import logs, names
 from bayes_at_n.pipeline.records.about import (
@@ -30,20 +29,20 @@ from bayes_at_n.pipeline.records.about import (
     run_infos,
     usage,
 )
-from bayes_at_n.pipeline.records.columns import UNDECIDED
+from bayes_at_n.pipeline.records.columns import said
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.source import (
     LeftOut,
-    Records,
+    Run,
     Source,
     archive,
     json_file,
-    printable,
+    start,
 )
 
 _VERSION = 3
 _MEMBERS = (b"header.json", b"_journal/", b"samples/", b"summaries.json", b"reductions.json")
-_UNUSED = ("events", "events_data", "timelines", "store", "error_retries")  # most of a sample
+_HEAVY = ("messages", "output", "choices")  # of a sample, which its summary lacks
 _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
@@ -52,147 +51,130 @@ def looks(path: Path, head: bytes) -> bool:
     if head[:4] == b"PK\x03\x04":
         first = head[30 : 30 + int.from_bytes(head[26:28], "little")]
         return path.suffix == ".eval" or first.startswith(_MEMBERS)
-    start = head[:4096]
-    keys = [start.find(key) for key in (b'"version"', b'"status"', b'"eval"')]
-    log = start.lstrip()[:1] == b"{" and 0 < keys[0] < keys[1] < keys[2]
+    text = head[:4096]
+    keys = [text.find(key) for key in (b'"version"', b'"status"', b'"eval"')]
+    log = text.lstrip()[:1] == b"{" and 0 < keys[0] < keys[1] < keys[2]
     return log or path.suffix == ".eval"
 
 
-def read(source: Source) -> Records:
-    """Yield the samples of all logs; of several of one folder, task and model, the latest.
+def run_of(path: Path) -> Run:
+    """Return the task, model and reasoning effort of a log, and its place among several.
 
-    Raises UserError: inspect_ai is not installed; no log can be read; a sample lacks the metric.
+    Raises UserError: it needs the library. ValueError: another version. Also whatever parsers
+    raise on hostile bytes.
     """
-    try:
-        from inspect_ai.log import EvalLog, EvalSample  # zipfile learns their compression, too
-    except ImportError as error:
-        needs = f"logs of inspect_ai need the library ({error}): {install('inspect')}"
-        raise UserError(needs) from error
-    why, heads = "", dict[Path, Any]()
-    for path in source.files:
-        try:
-            head = EvalLog.model_validate(next(_records(path)))
-            if head.version > _VERSION:
-                raise ValueError(f"version {head.version} of the log's format")
-            heads[path] = head
-        except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
-            why = f"{source.skipped.file(path)} ({printable(one_line(error))})"
-            source.skipped.add("damaged files skipped", why)
-    if not heads:
-        raise UserError(f"{source.path}: no log of inspect_ai can be read: {why}; fetch it again")
-    order = sorted(heads, key=lambda p: (heads[p].status == "success", heads[p].eval.created))
-
-    def samples(path: Path) -> Iterator[tuple[str, Any]]:
-        if heads[path].status != "success":
-            what = f"its status is {heads[path].status}; finished samples are imported"
-            warn(f"import: {source.skipped.file(path)}: {what}")
-        for number, sample in enumerate(itertools.islice(_records(path), 1, None)):
-            yield f"{source.skipped.file(path)}, sample {number}", sample
-
-    runs = {path: _run(path, heads[path]) for path in order}
-    convert = functools.partial(_attempt, EvalSample)
-    yield from logs.read(source, runs, samples, convert)
-
-
-def _run(path: Path, head: Any) -> logs.Run:
-    """Return the task, model and reasoning effort of a log."""
-    spec = head.eval
-    tasks = (spec.task.rpartition("/")[2], (spec.dataset.name or "").rpartition("/")[2])
+    head = next(_records(path))
+    if head.get("version", 2) > _VERSION:
+        raise ValueError(f"version {head['version']} of the log's format")
+    spec, plan = head["eval"], head.get("plan") or {}
+    about = spec.get("dataset") or {}
+    tasks = [str(name or "").rpartition("/")[2] for name in (spec["task"], about.get("name"))]
     known = (name for name in tasks if names.dataset_name(name) in compose.files("dataset"))
-    owner = spec.model.split("/")[-2:] if spec.model.count("/") > 1 else [spec.model]  # no provider
-    effort = head.plan.config.reasoning_effort or spec.model_generate_config.reasoning_effort
-    ids = spec.dataset.sample_ids
+    owner = spec["model"].split("/")  # without the provider
+    efforts = (plan.get("config"), spec.get("model_generate_config"))
+    ids = about.get("sample_ids")
     if ids is None:  # in older logs
         ids = [one.get("id") for one in _records(path) if isinstance(one, dict)][1:]
     numbers = [id for id in ids if isinstance(id, int)]
     return {
         "task": next(known, tasks[0]),
-        "model": "/".join(owner).removeprefix("local/"),  # as in logs of ours
-        "level": effort or "",
-        "folder": path.parent,
+        "model": "/".join(owner[-2:] if len(owner) > 2 else owner).removeprefix("local/"),
+        "level": next(
+            (e["reasoning_effort"] for e in efforts if e and e.get("reasoning_effort")), ""
+        ),
+        "path": str(path.parent),
         "below": int(min(numbers, default=0) == 1),  # its own ids count from 1, records from 0
+        "order": (head.get("status") == "success", str(spec.get("created"))),
     }
 
 
+def samples(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the samples of a log."""
+    for number, sample in enumerate(_records(path)):
+        if number:
+            yield f"{source.skipped.file(path)}, sample {number - 1}", sample
+        elif sample.get("status") != "success":
+            what = f"its status is {sample.get('status')}; finished samples are imported"
+            warn(f"import: {source.skipped.file(path)}: {what}")
+
+
 def _records(path: Path) -> Iterator[Any]:
-    """Yield the header of a log, then its samples, one by one."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"PK"
-    if packed:
-        yield from _unpacked(path)
-    else:
+    """Yield the header of a log, then its samples, one by one; exceptions for damaged ones."""
+    if start(path)[:2] != b"PK":
         log = json_file(path)
-        samples = log.pop("samples", None) or ()
+        items = log.pop("samples", None) or ()
         yield {key: log[key] for key in log if key != "reductions"}
-        yield from samples
-
-
-def _unpacked(path: Path) -> Iterator[Any]:
-    """Yield the JSON of a zip's members, header first; for a damaged member, the exception."""
-    with archive(path) as log:
-        files = log.NameToInfo  # of two with one name the last, as for the library
+        yield from items
+        return
+    with contextlib.suppress(ImportError):
+        import inspect_ai.log  # noqa: F401  # zipfile learns their compression
+    with archive(path) as packed:
+        files = packed.NameToInfo  # of two with one name the last, as for the library
         head = files["header.json" if "header.json" in files else "_journal/start.json"]
         # A sample in chunks has its messages, which only tell its prompt, in other members.
         chunked = tuple(n.removesuffix("sample.json") for n in files if n.endswith("/sample.json"))
-        samples = [
-            file
-            for name, file in files.items()
-            if name.startswith("samples/")
-            and (not name.startswith(chunked) or name.endswith("/sample.json"))
-        ]
-        for member in (head, *samples):
+        whole = [n for n in files if n.startswith("samples/") and not n.startswith(chunked)]
+        members = [files[n] for n in files if n in whole or n.endswith("/sample.json")]
+        for member in (head, *members):
             try:
                 if member.file_size > untrusted.MOST_LINE:
                     raise ValueError(f"over {untrusted.MOST_LINE >> 20} MiB")
                 with untrusted.memory_limit(member.file_size):
-                    text = log.read(member)
+                    text = packed.read(member)
                 part = untrusted.json_value(text)
+            except NotImplementedError as error:
+                needs = f"its compression needs the library: {install('inspect')}"
+                raise UserError(f"{path}: {needs}") from error
             except MemoryError as error:  # a hostile file, which is not read further
                 raise ValueError(f"{member.filename} unpacks to more than it declares") from error
-            except Exception as error:  # as in `read`
+            except Exception as error:  # foreign parsers on hostile bytes raise whatever they like
                 if member is head:
                     raise
                 part = error
             yield part
 
 
-def _attempt(
-    EvalSample: Any, run: logs.Run, data: Any, outcomes: logs.Outcomes
-) -> Iterator[dict[str, Any]]:
-    """Yield the attempt of a sample. Raises LeftOut: it has none that is finished."""
-    if isinstance(data, Exception):
-        raise data
-    messages = data.get("messages") or ()
-    before = itertools.takewhile(lambda message: message["role"] != "assistant", messages)
-    kept = {key: data[key] for key in data.keys() - set(_UNUSED)} | {"messages": list(before)}
-    sample = EvalSample.model_validate(kept)
-    scores, values, whole = sample.scores or {}, dict[str, Any](), isinstance(sample.id, int)
-    if sample.invalidation or (not scores and (sample.error or not sample.output.choices)):
+def values(_: Run, sample: Any) -> dict[str, Any]:
+    """Return the values of all scorers, those of several as SCORER/NAME; of our logs the outcome.
+
+    Raises LeftOut: the sample is not finished. Also the exception in place of a damaged one.
+    """
+    if isinstance(sample, Exception):
+        raise sample
+    scores, own = sample.get("scores") or {}, sample.get("metadata") or {}
+    choices = (sample.get("output") or {}).get("choices")
+    if sample.get("invalidation") or (not scores and (sample.get("error") or not choices)):
         raise LeftOut("samples invalidated, ended by an error or without an answer")
-    for scorer, score in scores.items():  # several values of a scorer are named SCORER/NAME
-        several = score.value if isinstance(score.value, dict) else {"": score.value}
-        values |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}
-    (outcome,) = outcomes(values)
-    ours = sample.metadata if {"trial", "outcome"} <= sample.metadata.keys() else {}
-    if outcome["outcome"] is False and ours.get("outcome") in UNDECIDED:
-        outcome["outcome"] = ours["outcome"]
-    score = scores.get(outcome["reason"], next(iter(scores.values()), None))
-    answered = logs.answered(sample.output.model_dump(), run)
-    if answered and (probs := sample.output.choices[0].logprobs):
-        answered["completion_logprob_list"] = [token.logprob for token in probs.content]
-    sent, target = sample.input, sample.target
-    yield {
-        **outcome,
+    by_name = dict[str, Any]()
+    for scorer, score in scores.items():
+        several = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
+        by_name |= {f"{scorer}/{name}" if name else scorer: several[name] for name in several}
+    if by_name and {"trial", "outcome"} <= own.keys():
+        by_name[next(iter(by_name))] = own["outcome"]
+    return by_name
+
+
+def attempts(run: Run, sample: Any) -> dict[str, Any]:
+    """Return the fields of a sample's attempt."""
+    scores, own, output = (sample.get(key) or {} for key in ("scores", "metadata", "output"))
+    scorer = (run["metric"] or "").partition("/")[0]
+    score = scores.get(scorer, next(iter(scores.values()), {}))
+    messages, sent, target = sample.get("messages") or (), sample["input"], sample.get("target")
+    before = itertools.takewhile(lambda message: message["role"] != "assistant", messages)
+    answered = logs.answered(output, run)
+    if answered and (probs := output["choices"][0].get("logprobs")):
+        answered["completion_logprob_list"] = [token["logprob"] for token in probs["content"]]
+    return {
         **answered,
         "reasoning_level": run["level"],
-        **({"finish_reason": "length"} if sample.limit else {}),
-        "question": sample.id - run["below"] if whole else sample.id,
-        "trial": sample.epoch - 1,
-        "seed": ours.get("seed"),
-        "answer": score and score.answer,
-        "problem": sent if isinstance(sent, str) else sent[-1].text,
-        "prompt": "\n\n".join(message.text for message in sample.messages),
-        "gold": target if isinstance(target, str) else target[0],
+        **({"finish_reason": "length"} if sample.get("limit") else {}),
+        "question": sample["id"] - run["below"] if type(sample["id"]) is int else sample["id"],
+        "trial": sample["epoch"] - 1,
+        "seed": own.get("seed") if {"trial", "outcome"} <= own.keys() else None,
+        "answer": score.get("answer"),
+        "problem": sent if isinstance(sent, str) else said(sent[-1:]),
+        "prompt": said([*before]) or "",
+        "gold": target if isinstance(target, str) else target and target[0],
     }
 
 
@@ -201,35 +183,25 @@ def write(export: Export, folder: Path) -> None:
 
     Raises UserError: nothing is graded.
     """
-    import inspect_ai.log
-    import inspect_ai.model
-    import inspect_ai.scorer
-
     for source, info in run_infos(export):
-        _write(inspect_ai, export, source, info, folder)
+        summaries = list[dict[str, Any]]()
+        shared = {id: _question(row) for id, row in questions(source).items()}
+        task = names.safe_name(info.dataset)
+        name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
+        with zipfile.ZipFile(folder / name, "w") as packed:
+            for row in graded(export, source):
+                sample = _sample(row, shared[row["question_id"]], info)
+                _put(packed, f"samples/{sample['id']}_epoch_{sample['epoch']}.json", sample)
+                summary = {key: value for key, value in sample.items() if key not in _HEAVY}
+                summaries.append(summary | {"input": sample["input"][:1000], "completed": True})
+            _put(packed, "summaries.json", summaries)
+            _put(packed, "header.json", _header(source, info))
 
 
-def _write(lib: Any, export: Export, source: RunTable, info: RunInfo, folder: Path) -> None:
-    summaries = []
-    shared = {id: _question(row) for id, row in questions(source).items()}
-    task = names.safe_name(info.dataset)
-    name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
-    with zipfile.ZipFile(folder / name, "w") as archive:
-        for row in graded(export, source):
-            sample = _sample(lib, row, shared[row["question_id"]], info)
-            _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
-            summaries.append(_json(sample.summary()))
-        _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
-        _put(archive, "header.json", _json(lib.log.EvalLog.model_validate(_header(source, info))))
-
-
-def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+def _put(packed: zipfile.ZipFile, name: str, value: Any) -> None:
     """Add a file without a time stamp: equal runs give equal bytes."""
-    archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 1)  # 6 takes thrice as long
-
-
-def _json(model: Any) -> bytes:
-    return bytes(model.model_dump_json(exclude_none=True).encode())
+    data = json.dumps(value).encode()
+    packed.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 1)  # 6 takes thrice as long
 
 
 def _header(source: RunTable, info: RunInfo) -> dict[str, Any]:
@@ -274,26 +246,24 @@ def _question(row: dict[str, Any]) -> dict[str, Any]:
     return shared | {"choices": row["choices"], "messages": turns}
 
 
-def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], info: RunInfo) -> Any:
-    """Return an attempt in the library's types, one by one, which is three times as fast."""
-    key, make = str(uuid5(info.uid, f"{row['question_id']} {row['trial']}")), lib.model
-    content = [make.ContentText(text=row["response"])]
+def _sample(row: dict[str, Any], question: dict[str, Any], info: RunInfo) -> dict[str, Any]:
+    """Return an attempt."""
+    key = str(uuid5(info.uid, f"{row['question_id']} {row['trial']}"))
+    content = [{"type": "text", "text": row["response"]}]
     if row["reasoning"] is not None:
-        content.insert(0, make.ContentReasoning(reasoning=row["reasoning"]))
-    answer = make.ChatMessageAssistant(id=key, source="generate", content=content)
-    stop = _STOPS.get(row["finish_reason"], "unknown")
-    choice = make.ChatCompletionChoice(message=answer, stop_reason=stop)
-    used = row["usage"] and make.ModelUsage(**row["usage"])
-    value, why = {"value": "C" if row["right"] else "I"}, {"metadata": {"layer": row["layer"]}}
-    score = lib.scorer.Score(answer=row["answer"], explanation=row["reason"], **value, **why)
-    output = make.ModelOutput(model=info.named, choices=[choice], usage=used, time=row["seconds"])
-    return lib.log.EvalSample(
-        **question | {"messages": [*question["messages"], answer]},
-        uuid=key,
-        epoch=row["trial"] + 1,
-        output=output,
-        scores={"grade": score},
-        metadata=row["metadata"],
-        model_usage={info.named: used} if used else {},
-        total_time=row["seconds"],
-    )
+        content.insert(0, {"type": "reasoning", "reasoning": row["reasoning"]})
+    answer = {"id": key, "role": "assistant", "source": "generate", "content": content}
+    choice = {"message": answer, "stop_reason": _STOPS.get(row["finish_reason"], "unknown")}
+    score = {"value": "C" if row["right"] else "I", "answer": row["answer"]}
+    score |= {"explanation": row["reason"], "metadata": {"layer": row["layer"]}}
+    output = {"model": info.named, "choices": [choice], "completion": row["response"]}
+    return question | {
+        "uuid": key,
+        "epoch": row["trial"] + 1,
+        "messages": [*question["messages"], answer],
+        "output": output | {"usage": row["usage"], "time": row["seconds"]},
+        "scores": {"grade": score},
+        "metadata": row["metadata"],
+        "model_usage": {info.named: row["usage"]} if row["usage"] else {},
+        "total_time": row["seconds"],
+    }

@@ -6,7 +6,6 @@ tracker, `result_schema.py` and their readers. The trials of a question are the 
 request; `exact_match` has a number for each, `acc` their mean.
 """
 
-import functools
 import hashlib
 import json
 import re
@@ -21,10 +20,10 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, graded, questions, run_infos
-from bayes_at_n.pipeline.records.columns import name_of, text, truth
+from bayes_at_n.pipeline.records.columns import text, truth
 from bayes_at_n.pipeline.records.names import safe_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable
+from bayes_at_n.pipeline.records.source import Source, json_lines, printable
 from bayes_at_n.pipeline.store import runfolder
 
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
@@ -32,45 +31,30 @@ _METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 _WRITTEN = ("acc", "exact_match")
 
 
-def looks(path: Path, head: bytes) -> bool:
-    """Return whether a file is a sample log, by its name or its keys."""
-    named = path.name.startswith("samples_") or b'"resps"' in head
-    return bool(_NAME.fullmatch(path.name)) or (named and b'"doc_id"' in head)
+def run_of(path: Path) -> dict[str, Any]:
+    """Return task, model and folder of a file; of several of one folder and task the latest counts.
 
-
-def read(source: Source) -> Records:
-    """Yield the attempts of all files; of several of one folder and task, the latest.
-
-    Raises UserError: no sample has the metric or filter.
+    The model is named in the results file beside the samples, else by the folder.
     """
-    runs = dict[Path, logs.Run]()
-    for path in sorted(source.files):  # dates sort as texts
-        parts = _NAME.fullmatch(path.name)
-        task = parts["task"] if parts else path.stem.removeprefix("samples_")
-        runs[path] = {"task": task, "folder": path.parent, "model": _model(path)}
-    samples = functools.partial(_filtered, source)
-    convert = functools.partial(_attempts, source.cfg.source.metric)
-    yield from logs.read(source, runs, samples, convert)
-
-
-def _model(path: Path) -> str:
-    """Return the model named in the results file beside the samples, else by the folder."""
     parts = _NAME.fullmatch(path.name)
-    pattern = f"results_{parts['date'] if parts else ''}*.json"
-    for results in sorted(path.parent.glob(pattern), reverse=True):
-        if isinstance(name := runfolder.read_json(results).get("model_name"), str):
-            return name
-    return path.parent.resolve().name.replace("__", "/", 1)
+    task = parts["task"] if parts else path.stem.removeprefix("samples_")
+    named = path.parent.resolve().name.replace("__", "/", 1)
+    for results in sorted(path.parent.glob(f"results_{parts['date'] if parts else ''}*.json")):
+        named = runfolder.read_json(results).get("model_name") or named
+    return {"task": task, "model": str(named), "path": str(path.parent)}
 
 
-def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the samples of the chosen filter, by default the first in the file."""
+def filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the samples of the chosen filter, by default the first in the file.
+
+    Raises UserError: no sample has the filter.
+    """
     chosen = source.cfg.source.filter
     filters: Counter[str] = Counter()  # how many samples each has
     for place, sample in json_lines(path, source.skipped):
-        filters[filtered := str(sample.get("filter", "none"))] += 1
-        chosen = filtered if chosen is None else chosen
-        if filtered == chosen:
+        filters[name := str(sample.get("filter", "none"))] += 1
+        chosen = name if chosen is None else chosen
+        if name == chosen:
             yield place, sample
     if filters and chosen is not None and not filters.pop(chosen, 0):
         listed = ", ".join(repr(printable(name)) for name in filters)
@@ -82,43 +66,36 @@ def _filtered(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]
         note(f"import: {what}, not {others}; filter=NAME")
 
 
-def _attempts(
-    metric: str | None, run: logs.Run, sample: Any, outcomes: logs.Outcomes
-) -> Iterator[dict[str, Any]]:
-    """Yield an attempt per repeat. Without `metric=` the first sample's metric counts for all."""
-    if name_of(sample.get("doc_id")) is None:
-        raise ValueError("no doc_id")
+def values(run: dict[str, Any], sample: Any) -> dict[str, Any]:
+    """Return the metric that counts: the first usable one of the first sample."""
+    known = (*sample.get("metrics", ()), *_METRICS)
+    own = {name: sample[name] for name in known if name in sample}
+    if "counts" not in run:
+        order = sorted(own, key=lambda name: [*_METRICS, name].index(name))
+        usable = (n for n in order if truth(own[n]) is not None or type(own[n]) is list)
+        run["counts"] = next(usable, None)
+    return {run["counts"]: own.get(run["counts"])} if run["counts"] else {}
+
+
+def attempts(_: dict[str, Any], sample: Any) -> dict[str, Any]:
+    """Return what a sample has for every repeat, in lists if there are several."""
     texts = _first(sample.get("resps"))  # of the first request; none for log-likelihoods
     texts = texts if isinstance(texts, list) else [texts]
     texts = texts if all(isinstance(text, str) for text in texts) else []
-    known = (*sample.get("metrics", ()), *_METRICS)
-    values = {name: sample[name] for name in known if name in sample}
-    if metric is None:
-        if (counts := run.get("counts")) is None:
-            order = sorted(values, key=lambda name: [*_METRICS, name].index(name))
-            usable = (n for n in order if truth(values[n]) is not None or type(values[n]) is list)
-            counts = run["counts"] = next(usable, None)
-        values = {counts: values.get(counts)} if counts else {}
-    scored = outcomes(values, max(len(texts), 1))
-    arguments = sample.get("arguments")
+    arguments, doc = sample.get("arguments"), sample.get("doc")
     request = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
     prompt = request.get("arg_0") if isinstance(request, dict) else _first(arguments)
-    answers = _first(sample.get("filtered_resps")) if texts else None
+    answers, trials = _first(sample.get("filtered_resps")), sample.get("trials")
     if not isinstance(answers, list):  # one answer, which may belong to any of several repeats
-        answers = [answers] if len(texts) == 1 else []
-    ours, trials, doc = sample.get("trials"), [*range(len(scored))], sample.get("doc")
-    trials = ours if isinstance(ours, list) and len(ours) == len(trials) else trials
-    ours = isinstance(doc, dict) and {"question_id", "problem", "gold"} <= doc.keys()
-    for trial, outcome in enumerate(scored):
-        yield outcome | {
-            "question": doc["question_id"] if ours else sample["doc_id"],
-            "trial": trials[trial],
-            "answer": text(answers[trial]) if trial < len(answers) else None,
-            "text": texts[trial] if texts else None,
-            "gold": text(sample.get("target")),
-            "problem": logs.problem(doc),
-            "prompt": _first(prompt),
-        }
+        answers = [answers]
+    more = {"problem": logs.problem(doc), "prompt": _first(prompt), "text": texts or None}
+    if texts and len(answers) == len(texts):
+        more["answer"] = [text(answer) for answer in answers]
+    ours = isinstance(trials, list) and len(trials) == len(texts)
+    more["trial"] = (trials if ours else [*range(len(texts))]) if texts else 0
+    if isinstance(doc, dict) and {"question_id", "problem", "gold"} <= doc.keys():  # ours
+        more["question"] = doc["question_id"]
+    return more
 
 
 def _first(value: Any) -> Any:

@@ -1,58 +1,65 @@
-"""Shared by the readers of other harnesses' logs: names of runs, metric values, answers."""
+"""Read the rows of other programs, whose fields are ours by other names."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, content_of, truth
-from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Records, Source, printable
+from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, said, truth
+from bayes_at_n.pipeline.records.source import (
+    ONE_VALUE,
+    Format,
+    LeftOut,
+    Records,
+    Run,
+    Source,
+    printable,
+)
 
+_MODEL = (None, "assistant")  # roles of the turns of a chat that the model wrote
 _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
-_DAMAGE = (  # of hostile files, or where one beside them is missing
-    *(ValueError, LookupError, TypeError, AttributeError, MemoryError, RecursionError),
-    *(FileNotFoundError, pa.ArrowException),
-)
 _WORDS: dict[str, Any] = {word: word for word in UNDECIDED}
 _WORDS |= {"C": True, "I": False, "N": "no_answer"}  # of inspect_ai; P, partial, is neither
 
 
-# The outcome of every repeat of a sample, from its values by name of metric.
-Outcomes = Callable[..., list[dict[str, Any]]]
-Run = dict[str, Any]  # a log's names of task and model, and what else identifies it
+def looks(form: Format, path: Path, head: bytes) -> bool:
+    """Return whether a file with this head has records of a kind, or is a zip of one that may."""
+    if form.looks is not None or not any(map(path.match, form.pattern.split())):
+        return bool(form.looks and form.looks(path, head))
+    if head[:4] == b"PK\x03\x04":
+        return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".json")
+    keys = ([f'"{key}":'.encode() for key in one.split("|")] for one in form.keys.split())
+    return all(any(key in head for key in one) for one in keys)
 
 
-def read(
-    source: Source,
-    runs: dict[Path, Run],
-    records: Callable[[Path], Iterable[tuple[str, Any]]],
-    convert: Callable[[Run, Any, Outcomes], Iterable[dict[str, Any]]],
-) -> Records:
-    """Yield the attempts that `convert` makes of every file's `records`, with their run's names.
+def read(source: Source) -> Records:
+    """Yield the attempts of all files; of files with equal runs the last counts.
 
-    Of files with equal runs the last counts; others are named. Raises UserError: there is no such
-    metric.
+    Raises UserError: a row lacks the metric.
     """
-    kept: dict[Hashable, Path] = {}
-    for path, run in runs.items():
-        if older := kept.get(tuple(run.values())):
+    form, runs, kept = source.form, dict[Path, Run](), dict[Hashable, Path]()
+    for path in sorted(source.files):
+        with _damage(source, path):
+            if (run := form.run(path)) is not None:
+                runs[path] = {"task": "", "model": "", "path": str(path)} | run
+    if not runs and not source.skipped.counts:
+        raise UserError(f"{source.path}: predictions only; import reviews/ beside them, too")
+    for path in sorted(runs, key=lambda path: runs[path].pop("order", ())):
+        if older := kept.get(tuple(runs[path].values())):
             pair = source.skipped.file(older), source.skipped.file(path)
             note("import: {} is older than {} and skipped".format(*pair))
-        kept[tuple(run.values())] = path
+        kept[tuple(runs[path].values())] = path
     for path in kept.values():
-        names = {key: runs[path][key] for key in ("task", "model")}
-        run = runs[path] | {"model": source.model_of(names["model"])}
-        try:
-            for place, record in records(path):
-                scored = functools.partial(outcomes, source, place)
+        run = runs[path] | {"metric": source.cfg.source.metric}
+        with _damage(source, path):
+            for place, row in form.rows(source, path):
                 try:
-                    attempts = [*convert(run, record, scored)]
+                    attempt = _attempt(source, run, place, row)
                 except UserError:
                     raise
                 except LeftOut as error:
@@ -60,10 +67,67 @@ def read(
                 except Exception as error:  # foreign records have any shape
                     source.skipped.damaged(place, printable(one_line(error)))
                 else:
-                    yield from ((place, names | attempt) for attempt in attempts)
-        except _DAMAGE as error:
-            place = f"{source.skipped.file(path)} ({printable(one_line(error))})"
-            source.skipped.add("damaged files, of which the rest is skipped", place)
+                    yield place, attempt
+
+
+@contextlib.contextmanager
+def _damage(source: Source, path: Path) -> Iterator[None]:
+    """Count a file of which the rest cannot be read, as it is hostile or lacks one beside it."""
+    try:
+        yield
+    except (UserError, GeneratorExit):
+        raise
+    except Exception as error:  # parsers may raise anything on hostile bytes
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise
+        place = f"{source.skipped.file(path)} ({printable(one_line(error))})"
+        source.skipped.add("damaged files, of which the rest is skipped", place)
+
+
+def _attempt(source: Source, run: Run, place: str, row: Any) -> dict[str, Any]:
+    form, model, metric = source.form, source.model_of(run["model"]), run["metric"]
+    values = form.values(run, row)
+    fields = (field.split("=") for field in form.fields.split())
+    attempt: dict[str, Any] = {ours: value_at(row, theirs) for ours, theirs in fields}
+    attempt |= form.more(run | {"model": model}, row)
+    attempt["prompt"], text = said(attempt.get("prompt")), attempt.get("text")
+    if isinstance(text, list):  # of a chat, what the model wrote
+        text = [t for t in text if not isinstance(t, Mapping) or t.get("role") in _MODEL] or None
+    end = reasoning_end(str(model or attempt.get("model") or ""))
+    text, thoughts = said(text, end), attempt.pop("reasoning", None)
+    if isinstance(text, list) and isinstance(thoughts, list):
+        pairs = zip(thoughts, text, strict=True)
+        text = [said({"reasoning": thought, "content": one}, end) for thought, one in pairs]
+    elif isinstance(text, str) and isinstance(thoughts, str):
+        text = said({"reasoning": thoughts, "content": text}, end)
+    attempt["text"] = text
+    if attempt.get("question") is None and not attempt.get("problem"):
+        attempt["problem"] = attempt["prompt"]
+    if metric is not None and metric in row:
+        values = {metric: row[metric]} | values
+    scored = outcomes(source, place, values, len(text) if isinstance(text, list) else 1)
+    outcome = [one["outcome"] for one in scored]
+    attempt["outcome"] = outcome if isinstance(text, list) else outcome[0]
+    named = {key: name for key in ("task", "model") if (name := run[key])}
+    return attempt | named | {"reason": scored[0]["reason"]}
+
+
+def value_at(row: Any, path: str) -> Any:
+    """Return the value at the first of several paths that has one.
+
+    >>> value_at({"a": {"b": [1, 2]}}, "x|a.b.-1"), value_at({"a": None}, "a.b")
+    (2, None)
+    """
+    for one in path.split("|"):
+        value = row
+        for key in one.split("."):
+            if isinstance(value, list):
+                value = [*value[int(key) :], None][0]
+            else:
+                value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
 
 
 def outcomes(
@@ -100,26 +164,18 @@ def outcomes(
 def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any]:
     """Return the first choice of an output in the layout of OpenAI, inspect_ai and evalscope.
 
-    Raises LookupError, TypeError or AttributeError: it has no text, or another layout.
+    Raises LookupError, ValueError or AttributeError: it has no text, or another layout.
     """
     if not output.get("choices"):
         return {}
     choice, usage = output["choices"][0], output.get("usage") or {}
     message = choice.get("message") or {"content": choice["text"]}
-    parts = message["content"] if isinstance(message.get("content"), list) else ()
-    thoughts = (part.get("summary" if part.get("redacted") else "reasoning") for part in parts)
-    reasoning = message.get("reasoning") or message.get("reasoning_content")
-    text = content_of(message)
-    if not isinstance(text, str | None):
-        raise TypeError("a message without a text")
     sampled = usage.get("output_tokens", usage.get("completion_tokens"))
     prompt = (usage.get("total_tokens") or 0) - (sampled or 0)  # including cached ones
     known = usage.get("input_tokens", usage.get("prompt_tokens")) or 0
     end = choice.get("finish_reason") or choice.get("stop_reason")  # vLLM's latter is a token
     return {
-        "text": joined(
-            reasoning or "".join(filter(None, thoughts)), text or "", run["model"], run.get("level")
-        ),
+        "text": said(message, reasoning_end(run["model"], run.get("level"))),
         "finish_reason": _ENDS.get(end, end),
         "num_prompt_tokens": max(prompt, known) or None,
         "num_completion_tokens": sampled,
@@ -130,16 +186,6 @@ def problem(row: Any) -> str | None:
     """Return the problem in a dataset's row, under usual names; None if it has none."""
     texts = (row.get(name) for name in _PROBLEM) if isinstance(row, dict) else ()
     return next((text for text in texts if isinstance(text, str)), None)
-
-
-def joined(reasoning: str | None, text: str, model: str, level: str | None = None) -> str:
-    """Join reasoning that a log stores separately and the answer, as our runs of the model do.
-
-    >>> joined("2 + 2 is 4.", "4", "any"), joined(None, "4", "any")
-    ('2 + 2 is 4.</think>4', '4')
-    """
-    end = reasoning_end(model, level)
-    return f"{reasoning}{end}{text}" if reasoning and text else reasoning or text
 
 
 @functools.cache

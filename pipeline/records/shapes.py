@@ -1,21 +1,22 @@
-"""Rows of other programs whose fields are ours by other names: a table of kinds, and one reader."""
+"""The shapes of other programs' rows: a table, and what is not a matter of names."""
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.records import logs, trace
-from bayes_at_n.pipeline.records.columns import said
+from bayes_at_n.pipeline.records import inspect_log, lm_eval, logs, trace
+from bayes_at_n.pipeline.records.columns import truth
+from bayes_at_n.pipeline.records.logs import value_at
 from bayes_at_n.pipeline.records.source import (
-    Records,
-    Skipped,
+    Format,
+    Run,
     Source,
     beside,
     json_file,
@@ -32,91 +33,11 @@ _HELM = (
 # Columns of lighteval, in some versions between __, and what is read of them.
 _STRUCTS = {"doc": ".query .original_query .choices .gold_index .id", "metric": ""}
 _STRUCTS |= {"model_response": ".text .reasonings .output_tokens"}
-_MODEL = (None, "assistant")  # roles of its turns
 _NO_BOX = "N"  # as inspect_ai calls it, see `logs.outcomes`
+_NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl")
+_NEMO_METRICS = ("symbolic_correct", "judgement", "is_correct")
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
 _MMLU_PRO = re.compile(r"model_outputs_(.+?)(?:_\d+shots)?")
-
-
-class Shape(NamedTuple):
-    """How the rows of one program are recognized and read."""
-
-    keys: str  # of a row, all of them in the head of its file; | between alternatives
-    fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
-    run: Callable[[Path], dict[str, str]] = lambda _: {}  # task and model, as far as known
-    values: Callable[[Any], dict[str, Any]] = lambda row: {"reward": row.get("reward")}
-    rows: Callable[[Path, Skipped], Iterator[tuple[str, Any]]] = json_lines
-    pattern: str = "*.jsonl *.json"
-    beside: Callable[[Path], Path] | None = None  # a second file, in another folder
-    chooses: bool = False  # its rows name tasks and models, of which the user chooses
-
-
-def looks(shape: Shape, path: Path, head: bytes) -> bool:
-    """Return whether a file with this head has rows of a shape, or is a zip of one that may."""
-    if not any(map(path.match, shape.pattern.split())):
-        return False
-    if shape.pattern == "*.parquet":
-        return _is_lighteval(path, head)
-    if head[:4] == b"PK\x03\x04":
-        return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".json")
-    keys = ([f'"{key}":'.encode() for key in one.split("|")] for one in shape.keys.split())
-    return all(any(key in head for key in one) for one in keys)
-
-
-def read(shape: Shape, source: Source) -> Records:
-    """Yield the attempts of all files of a shape.
-
-    Raises UserError: a row lacks the metric.
-    """
-    runs = {  # several files may be of one run; of those with no path the latest counts
-        path: {"task": "", "model": "", "path": str(path)} | shape.run(path)
-        for path in sorted(source.files)
-    }
-    convert = partial(_attempts, shape, source.cfg.source.metric)
-    yield from logs.read(source, runs, lambda p: shape.rows(p, source.skipped), convert)
-
-
-def _attempts(
-    shape: Shape, metric: str | None, run: logs.Run, row: Any, outcomes: logs.Outcomes
-) -> Iterator[dict[str, Any]]:
-    pairs = (field.split("=") for field in shape.fields.split())
-    attempt: dict[str, Any] = {ours: _at(row, theirs) for ours, theirs in pairs}
-    attempt["prompt"], text = said(attempt.get("prompt")), attempt.get("text")
-    if isinstance(text, list):  # of a chat, what the model wrote
-        text = [t for t in text if not isinstance(t, Mapping) or t.get("role") in _MODEL] or None
-    model = run["model"] or attempt.get("model") or ""
-    text, thoughts = said(text, logs.reasoning_end(str(model))), attempt.pop("reasoning", None)
-    if isinstance(text, list) and isinstance(thoughts, list):
-        text = [logs.joined(a, b, model) for a, b in zip(thoughts, text, strict=True)]
-    elif isinstance(text, str) and isinstance(thoughts, str):
-        text = logs.joined(thoughts, text, str(model))
-    attempt["text"] = text
-    if attempt.get("question") is None and not attempt.get("problem"):
-        attempt["problem"] = attempt["prompt"]
-    values = shape.values(row) | ({metric: row[metric]} if metric in row else {})
-    listed = isinstance(attempt["text"], list)
-    scored = outcomes(values, len(attempt["text"]) if listed else 1)
-    outcome = [one["outcome"] for one in scored]
-    attempt |= {"outcome": outcome if listed else outcome[0], "reason": scored[0]["reason"]}
-    yield attempt | {key: name for key in ("task", "model") if (name := run[key])}
-
-
-def _at(row: Any, path: str) -> Any:
-    """Return the value at the first of several paths that has one.
-
-    >>> _at({"a": {"b": [1, 2]}}, "x|a.b.-1"), _at({"a": None}, "a.b")
-    (2, None)
-    """
-    for one in path.split("|"):
-        value = row
-        for key in one.split("."):
-            if isinstance(value, list):
-                value = [*value[int(key) :], None][0]
-            else:
-                value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None:
-            return value
-    return None
 
 
 def _verifiers(path: Path) -> dict[str, str]:
@@ -128,22 +49,22 @@ def _verifiers(path: Path) -> dict[str, str]:
 
 def _nemo_evaluator(path: Path) -> dict[str, str]:
     bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
-    config = next((_at(bundle, "config") for bundle in bundles), None)
+    config = next((value_at(bundle, "config") for bundle in bundles), None)
     return {
-        "task": str(_at(config, "benchmark") or ""),
-        "model": str(_at(config, "model") or ""),
+        "task": str(value_at(config, "benchmark") or ""),
+        "model": str(value_at(config, "model") or ""),
     }
 
 
-def _eee(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+def _eee(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the attempts of the first result of each evaluation; others have the same ones."""
     first = dict[str, Any]()
-    for place, line in json_lines(path, skipped):
+    for place, line in json_lines(path, source.skipped):
         result = line.get("evaluation_result_id")
         if first.setdefault(str(line.get("evaluation_name")), result) == result:
             yield place, line
         else:
-            skipped.add("lines of other results left out", place)
+            source.skipped.add("lines of other results left out", place)
 
 
 def _lighteval_run(path: Path) -> dict[str, str]:
@@ -155,14 +76,14 @@ def _lighteval_run(path: Path) -> dict[str, str]:
     return {"task": named, "model": "/".join(above[len(above) - ours :]), "path": ""}
 
 
-def _lighteval(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+def _lighteval(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield a row per question, in which `text` lists the trials."""
     with untrusted.memory_limit(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     if missing := _STRUCTS.keys() - own.keys():
         raise ValueError(f"no column {', '.join(sorted(missing))}")
     leaves = [f"{own[struct]}{leaf}" for struct, of in _STRUCTS.items() for leaf in of.split(" ")]
-    for place, named in trace.rows(path, leaves, skipped):
+    for place, named in trace.rows(path, leaves, source.skipped):
         row = {name.strip("_"): value for name, value in named.items()}
         gold, tokens = row["doc"]["gold_index"], row["model_response"].get("output_tokens")
         row["gold"] = row["doc"]["choices"][gold[0] if isinstance(gold, list) else gold]
@@ -184,12 +105,12 @@ def _mmlu_pro(path: Path) -> dict[str, str]:
     return {"task": "mmlu-pro", "model": named[1] if named else ""}
 
 
-def _letter(row: Any) -> dict[str, Any]:
+def _letter(_: Run, row: Any) -> dict[str, Any]:
     pred = row.get("pred")
     return {"pred": _NO_BOX if pred is None else pred == row["answer"]}
 
 
-def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+def _opencompass(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield predictions/MODEL/DATASET.json, with the details in results/; repeats are in turn."""
     rows = json_file(path)
     details = read_json(beside("results", path)).get("details")
@@ -199,19 +120,19 @@ def _opencompass(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     for at, key in enumerate(sorted(filter(str.isdecimal, rows), key=int)):
         question, trial = at % number, at // number
         detail = details[question] if details else {}
-        right = _at(detail, "correct|is_correct|cascade_correct")
+        right = value_at(detail, "correct|is_correct|cascade_correct")
         right = right[trial] if isinstance(right, list) and trial < len(right) else right
         known = {"question": question, "trial": trial, "correct": right}
-        yield f"{skipped.file(path)}, {printable(key)}", rows[key] | known
+        yield f"{source.skipped.file(path)}, {printable(key)}", rows[key] | known
 
 
 def _helm_run(path: Path) -> dict[str, str]:
     spec = read_json(path.with_name("run_spec.json"))
     task = re.sub("[:,](model|method)=[^,]*", "", str(spec.get("name", "")))
-    return {"task": task, "model": str(_at(spec, "adapter_spec.model") or "")}
+    return {"task": task, "model": str(value_at(spec, "adapter_spec.model") or "")}
 
 
-def _helm(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+def _helm(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the instances of a run folder with their statistics: its test split, unperturbed."""
     known, splits = dict[Any, dict[str, Any]](), set[str]()
     for one in json_file(path.with_name("per_instance_stats.json")):
@@ -221,9 +142,9 @@ def _helm(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
             known[one["instance_id"], one["train_trial_index"]] = means
     split = next((name for name in ("test", "valid") if name in splits), "train")
     for number, state in enumerate(json_file(path)["request_states"]):
-        place, instance = f"{skipped.file(path)}, state {number}", state["instance"]
+        place, instance = f"{source.skipped.file(path)}, state {number}", state["instance"]
         if instance.get("perturbation") is not None or instance.get("split", split) != split:
-            skipped.add("perturbed instances, and those of other splits, left out", place)
+            source.skipped.add("perturbed instances, and those of other splits, left out", place)
             continue
         means = known.get((instance["id"], state["train_trial_index"]), {})
         right = [r["output"]["text"] for r in instance["references"] if "correct" in r["tags"]]
@@ -238,97 +159,213 @@ def _simple_run(path: Path) -> dict[str, str]:
     return {"task": task, "model": re.sub(r"_\d{8}_\d{6}$", "", rest)}
 
 
-def _simple(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+def _simple(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield conversations with the score and the answers that their pages show."""
     whole = json_file(path)
     for number, (chat, page) in enumerate(zip(whole["convos"], whole["htmls"], strict=True)):
         shown = {key.lower(): html.unescape(text) for key, text in _SIMPLE.findall(page or "")}
-        place = f"{skipped.file(path)}, item {number}"
+        place = f"{source.skipped.file(path)}, item {number}"
         yield place, shown | {"prompt": chat[:-1], "text": chat[-1:]}
 
 
+def _evalscope_run(path: Path) -> Run | None:
+    """Return model, benchmark and subset; the benchmark is named as its report."""
+    *above, kind, model, _ = path.resolve().parts
+    reports = Path(*above, "reports", model).glob("*.json")
+    stems = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
+    task = max(stems, key=len, default=path.stem.removesuffix("_default"))
+    subset = path.stem[len(task) + 1 :]
+    subset = "" if subset == "default" else subset
+    run = {"task": task, "model": model, "subset": subset, "path": ""}
+    return None if kind == "predictions" else run
+
+
+def _evalscope(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the reviews of a file, each with its prediction."""
+    file, predicted = beside("predictions", path), dict[int, Any]()
+    if file.is_file():
+        with untrusted.memory_limit(file.stat().st_size):
+            for _, line in json_lines(file, source.skipped):
+                if isinstance(line.get("index"), int):
+                    predicted[line["index"]] = line.get("model_output")
+    for place, review in json_lines(path, source.skipped):
+        index = review.get("index")
+        review["output"] = predicted.get(index) if type(index) is int else None
+        yield place, review
+
+
+def _evalscope_review(run: Run, review: Any) -> dict[str, Any]:
+    number, gold, subset = (
+        value_at(review, "sample_score.group_id|index"),
+        review["target"],
+        run["subset"],
+    )
+    sent = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
+    texts = [text for text in (review.get("input"), *sent) if isinstance(text, str)]
+    gold = gold[0] if isinstance(gold, list) and gold else gold
+    return {
+        "question": f"{subset}-{number}" if subset else number,
+        "gold": None if gold == "*Same as Input*" else gold or None,
+        "prompt": "\n\n".join(texts),
+        **logs.answered(review["output"] or {}, run),
+    }
+
+
+def _evalscope_values(_: Run, review: Any) -> Any:
+    """Return the values of a review, the main score first."""
+    score = review["sample_score"]["score"]
+    values, main = score["value"], score.get("main_score_name")
+    return {main: values[main]} | values if main in values else values
+
+
+def _nemo_skills(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the lines of an output; of a folder with several random seeds, of these alone."""
+    named = _NEMO_SEED.fullmatch(path.name)
+    if not named and any(_NEMO_SEED.fullmatch(file.name) for file in source.files):
+        source.skipped.add("greedy or unfinished files left out", str(path))
+        return
+    for place, line in json_lines(path, source.skipped):
+        line["seed"] = named and named[1]
+        yield place, line
+
+
+def _nemo_skills_values(_: Run, line: Any) -> dict[str, Any]:
+    values = {name: line[name] for name in _NEMO_METRICS if name in line}
+    if isinstance(text := values.get("judgement"), str) and truth(text) is None:
+        text = text.rpartition("Judgement:")[2]  # as NeMo-Skills parses its judge
+        values["judgement"] = text.strip().lower().startswith("yes")
+    return values
+
+
+def _nemo_skills_line(_: Run, line: Any) -> dict[str, Any]:
+    known = "predicted_answer" in line
+    return {
+        "has_box": line["predicted_answer"] is not None if known else None,
+        "reasoning": None if line.get("_full_generation") else line.get("reasoning_content"),
+    }
+
+
 SHAPES = {
-    "lighteval": Shape(
-        "",
-        "question=doc.id problem=doc.original_query prompt=doc.query gold=gold"
-        " text=model_response.text reasoning=model_response.reasonings"
-        " num_completion_tokens=tokens",
-        _lighteval_run,
-        lambda row: {name: value for name, value in row["metric"].items() if value is not None},
-        _lighteval,
-        "*.parquet",
+    "inspect": Format(
+        "*.eval *.json",
+        inspect_log.looks,
+        run=inspect_log.run_of,
+        rows=inspect_log.samples,
+        values=inspect_log.values,
+        more=inspect_log.attempts,
     ),
-    "mmlu_pro": Shape(
-        "cot_content pred",
-        "question=question_id problem=question gold=answer answer=pred topic=category"
+    "mmlu_pro": Format(
+        "*.json *.zip",
+        keys="cot_content pred",
+        fields="question=question_id problem=question gold=answer answer=pred topic=category"
         " text=model_outputs|generated_text",
-        _mmlu_pro,
-        _letter,
-        pattern="*.json *.zip",
+        run=_mmlu_pro,
+        values=_letter,
     ),
-    "verifiers": Shape(  # and prime-rl
-        "prompt completion example_id|reward",
-        "question=example_id prompt=prompt text=completion gold=answer",
-        _verifiers,
+    "verifiers": Format(  # and prime-rl
+        keys="prompt completion example_id|reward",
+        fields="question=example_id prompt=prompt text=completion gold=answer",
+        run=_verifiers,
     ),
-    "nemo_gym": Shape(
-        "responses_create_params response",
-        "question=_ng_task_index trial=_ng_rollout_index model=response.model problem=question"
-        " prompt=responses_create_params.input text=response.output answer=extracted_answer"
-        " gold=expected_answer|answer num_prompt_tokens=response.usage.input_tokens"
+    "nemo_gym": Format(
+        keys="responses_create_params response",
+        fields="question=_ng_task_index trial=_ng_rollout_index model=response.model"
+        " problem=question prompt=responses_create_params.input text=response.output"
+        " answer=extracted_answer gold=expected_answer|answer"
+        " num_prompt_tokens=response.usage.input_tokens"
         " num_completion_tokens=response.usage.output_tokens",
     ),
-    "nemo_evaluator": Shape(
-        "expected_answer|reward problem_idx|scoring_details",
-        "question=problem_idx|idx trial=repeat task=metadata.benchmark prompt=prompt"
+    "nemo_evaluator": Format(
+        keys="expected_answer|reward problem_idx|scoring_details",
+        fields="question=problem_idx|idx trial=repeat task=metadata.benchmark prompt=prompt"
         " problem=metadata.problem|metadata.question text=model_response answer=extracted_answer"
         " gold=expected_answer num_completion_tokens=tokens topic=metadata.category",
-        _nemo_evaluator,
+        run=_nemo_evaluator,
     ),
-    "livecodebench": Shape(
-        "question_content output_list",
-        "question=question_id problem=question_content text=output_list",
-        lambda path: {"task": "livecodebench", "model": path.resolve().parent.name},
-        lambda row: {"graded_list": row.get("graded_list")},
+    "livecodebench": Format(
+        keys="question_content output_list",
+        fields="question=question_id problem=question_content text=output_list",
+        run=lambda path: {"task": "livecodebench", "model": path.resolve().parent.name},
+        values=lambda _, row: {"graded_list": row.get("graded_list")},
     ),
-    "opencompass": Shape(
-        "origin_prompt prediction",
-        "question=question trial=trial prompt=origin_prompt text=prediction gold=gold",
-        lambda path: {"task": path.stem, "model": path.resolve().parent.name},
-        lambda row: {"correct": row.get("correct")},
-        _opencompass,
+    "opencompass": Format(
         "predictions/*/*.json",
-        partial(beside, "results"),
+        beside=partial(beside, "results"),
+        keys="origin_prompt prediction",
+        fields="question=question trial=trial prompt=origin_prompt text=prediction gold=gold",
+        run=lambda path: {"task": path.stem, "model": path.resolve().parent.name},
+        rows=_opencompass,
+        values=lambda _, row: {"correct": row.get("correct")},
     ),
-    "helm": Shape(
-        "",
-        "question=instance.id trial=train_trial_index problem=instance.input.text gold=gold"
-        " prompt=request.prompt text=text",
-        _helm_run,
-        lambda row: {name: row["means"][name] for name in _HELM if name in row["means"]},
-        _helm,
+    "helm": Format(
         "scenario_state.json",
+        fields="question=instance.id trial=train_trial_index problem=instance.input.text gold=gold"
+        " prompt=request.prompt text=text",
+        run=_helm_run,
+        rows=_helm,
+        values=lambda _, row: {name: row["means"][name] for name in _HELM if name in row["means"]},
     ),
-    "simple_evals": Shape(
-        "htmls",
-        "prompt=prompt text=text gold=correct answer=extracted",
-        _simple_run,
-        lambda row: {"score": row.get("score")},
-        _simple,
+    "simple_evals": Format(
         "*_allresults.json",
+        keys="htmls",
+        fields="prompt=prompt text=text gold=correct answer=extracted",
+        run=_simple_run,
+        rows=_simple,
+        values=lambda _, row: {"score": row.get("score")},
     ),
-    "eee": Shape(
-        "evaluation_id interaction_type",
-        "task=evaluation_name model=metadata.run|model_id question=sample_id trial=metadata.trial"
-        " seed=metadata.seed finish_reason=metadata.finish_reason problem=input.raw"
-        " prompt=input.formatted gold=input.reference.0"
+    "eee": Format(
+        "*_samples.jsonl",
+        chooses=True,
+        keys="evaluation_id interaction_type",
+        fields="task=evaluation_name model=metadata.run|model_id question=sample_id"
+        " trial=metadata.trial seed=metadata.seed finish_reason=metadata.finish_reason"
+        " problem=input.raw prompt=input.formatted gold=input.reference.0"
         " answer=answer_attribution.-1.extracted_value"
         " reasoning=output.reasoning_trace.0 text=output.raw.0"
         " num_prompt_tokens=token_usage.input_tokens"
         " num_completion_tokens=token_usage.output_tokens",
-        values=lambda row: {"outcome": _at(row, "metadata.outcome|evaluation.is_correct")},
         rows=_eee,
-        pattern="*_samples.jsonl",
-        chooses=True,
+        values=lambda _, row: {"outcome": value_at(row, "metadata.outcome|evaluation.is_correct")},
+    ),
+    "lm_eval": Format(
+        "*.jsonl",
+        keys="doc_id resps|filtered_resps",
+        fields="question=doc_id gold=target",
+        run=lm_eval.run_of,
+        rows=lm_eval.filtered,
+        values=lm_eval.values,
+        more=lm_eval.attempts,
+    ),
+    "evalscope": Format(
+        "*.jsonl",
+        beside=partial(beside, "predictions"),
+        keys="index sample_score|model_output",
+        fields="trial=sample_score.generation_index text=sample_score.score.prediction"
+        " answer=sample_score.score.extracted_prediction",
+        run=_evalscope_run,
+        rows=_evalscope,
+        values=_evalscope_values,
+        more=_evalscope_review,
+    ),
+    "nemo_skills": Format(
+        "*.jsonl",
+        keys="generation symbolic_correct|predicted_answer|expected_answer|judgement",
+        fields="id=id problem=problem gold=expected_answer answer=predicted_answer seed=seed"
+        " text=_full_generation|generation finish_reason=finish_reason"
+        " num_prompt_tokens=num_input_tokens num_completion_tokens=num_generated_tokens"
+        " completion_logprob_list=logprobs",
+        run=lambda path: {"task": path.resolve().parent.name},
+        rows=_nemo_skills,
+        values=_nemo_skills_values,
+        more=_nemo_skills_line,
     ),
 }
+LIGHTEVAL = Format(
+    "*.parquet",
+    _is_lighteval,
+    fields="question=doc.id problem=doc.original_query prompt=doc.query gold=gold"
+    " text=model_response.text reasoning=model_response.reasonings num_completion_tokens=tokens",
+    run=_lighteval_run,
+    rows=_lighteval,
+    values=lambda _, row: {name: v for name, v in row["metric"].items() if v is not None},
+)

@@ -17,6 +17,7 @@ from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.config.records import RecordsConfig
 
 MOST_UNPACKED, MOST_RATIO = 256 << 20, 256  # unpacked bytes: so many plus so many times the size
+MOST_JSON = 1 << 30  # bytes of one JSON value
 _NAMED = 3
 _PLURAL = re.compile(r"s\b")  # the first one in a kind: "damaged rows skipped"
 _START = 1 << 18
@@ -25,6 +26,7 @@ ONE_VALUE = "samples of several answers with one value: `grade` decides"  # a ki
 _LONGEST = 160  # characters of a location or other foreign text
 
 Records = Iterator[tuple[str, Mapping[str, Any]]]  # location and values by name
+Run = dict[str, Any]  # a log's names of task and model, and what else identifies it
 
 
 class LeftOut(Exception):
@@ -94,17 +96,6 @@ class Source:
         return own if self.form.chooses else [*self.cfg.model, own][0]
 
 
-class Format(NamedTuple):
-    """How one kind of records is recognized and read."""
-
-    looks: Callable[[Path, bytes], bool]  # whether a file with this name and head is of the kind
-    read: Callable[[Source], Records] = lambda _: iter(())
-    pattern: str = ""  # of files in a folder; several are separated by spaces; "": one file only
-    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
-    positions: bool = True  # trials are positions from 0, not the records' own numbers
-    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
-
-
 def printable(text: str) -> str:
     """Return foreign text shortened and escaped for one line of a message."""
     line = clean_line(text[:_LONGEST])
@@ -157,58 +148,53 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
     Damaged lines are counted.
     """
-    head = start(path).lstrip(BLANK)
-    listed = head.startswith((b"[", b"PK"))
-    for place, record in (_items if listed else _objects)(path, skipped):
-        skipped.columns.update(record)
-        yield place, Noting(record, skipped.used)
+    listed = start(path).lstrip(BLANK).startswith((b"[", b"PK"))
+    for place, record in (_items if listed else _values)(path, skipped):
+        if isinstance(record, dict):
+            skipped.columns.update(record)
+            yield place, Noting(record, skipped.used)
+        else:
+            why = getattr(record, "msg", str(record)) if isinstance(record, ValueError) else ""
+            why = "not UTF-8" if isinstance(record, UnicodeError) else why or "not an object"
+            skipped.add("damaged lines skipped", f"{place} ({printable(why)[:60]})")
 
 
-def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
+def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
     items = list[Any]()
     try:
-        items = json_file(path) if start(path)[:2] != b"PK" else _only_member(path)
+        items = json_file(path)
     except (ValueError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         place = f"{skipped.file(path)} ({printable(one_line(error))})"
         skipped.add("damaged files skipped", place)
-    for number, item in enumerate(items):
-        place = f"{skipped.file(path)}, item {number}"
-        if isinstance(item, dict):
-            yield place, item
-        else:
-            skipped.add("damaged items skipped", f"{place} (not an object)")
+    yield from ((f"{skipped.file(path)}, item {at}", item) for at, item in enumerate(items))
     skipped.read += path.stat().st_size
 
 
+def _values(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+    for place, line in lines(path, skipped):
+        if line.strip():
+            try:
+                value = untrusted.json_value(line)
+            except ValueError as error:
+                value = error
+            yield place, value
+
+
 def json_file(path: Path) -> Any:
-    """Return the JSON of a file. Raises ValueError: not JSON in UTF-8, too deep or too large."""
-    return untrusted.json_value(path.read_bytes())
+    """Return the JSON of a file, or of the one JSON file in a zip.
 
-
-def _only_member(path: Path) -> Any:
+    Raises ValueError: not JSON in UTF-8, too deep or too large. Also what `archive` raises.
+    """
+    if start(path)[:2] != b"PK":
+        if path.stat().st_size > MOST_JSON:
+            raise ValueError(f"over {MOST_JSON >> 20} MiB; write JSON Lines")
+        return untrusted.json_value(path.read_bytes())
     with archive(path) as packed:
         inside = [name for name in packed.namelist() if name.endswith(".json")]
         inside = [name for name in inside if not name.startswith("__MACOSX/")]
         if len(inside) != 1:
             raise ValueError(f"a zip of {len(inside)} JSON files; unpack it")
         return untrusted.json_value(packed.read(inside[0]))
-
-
-def _objects(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, Any]]]:
-    for place, line in lines(path, skipped):
-        if not line.strip():
-            continue
-        record, why = None, "not an object"
-        try:
-            record = untrusted.json_value(line)
-        except UnicodeError:
-            why = "not UTF-8"
-        except ValueError as error:
-            why = printable(getattr(error, "msg", str(error)))[:60]
-        if isinstance(record, dict):
-            yield place, record
-        else:
-            skipped.add("damaged lines skipped", f"{place} ({why})")
 
 
 @contextlib.contextmanager
@@ -226,3 +212,26 @@ def archive(path: Path) -> Iterator[zipfile.ZipFile]:
         if unpacked > MOST_UNPACKED + MOST_RATIO * size:
             raise ValueError(f"unpacks to {unpacked} bytes; split it")
         yield opened
+
+
+def json_rows(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a file of JSON."""
+    return json_lines(path, source.skipped)
+
+
+class Format(NamedTuple):
+    """How one kind of records is recognized and read, by `read` or by what `logs.read` uses."""
+
+    pattern: str = "*.jsonl *.json"  # of files in a folder, apart by spaces; "": one file only
+    looks: Callable[[Path, bytes], bool] | None = None  # recognizes a file by name and head
+    read: Callable[[Source], Records] | None = None
+    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
+    positions: bool = True  # trials are positions from 0, not the records' own numbers
+    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
+    keys: str = ""  # of a row, all of them in the head of its file; | between alternatives
+    fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
+    # Task and model of a file, as far as known; None: it is read with another one.
+    run: Callable[[Path], Run | None] = lambda _: {}
+    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = json_rows
+    values: Callable[[Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
+    more: Callable[[Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS

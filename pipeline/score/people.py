@@ -4,7 +4,7 @@ The judge is whatever decides the run's outcomes; the verifier, where its verdic
 them, is a second one. Corrected scores estimate avg@N under human labels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,16 @@ from bayes_at_n.pipeline.store.labels import People
 from bayes_at_n.pipeline.store.outcomes import PENDING, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring import Labeled
 from bayes_at_n.scoring.numerics.inputs import Floats, values
 from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
 GROUPS = ("shorter", "longer")  # half of the attempts
+_CORRECTED = "  corrected"
 _ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
+_USED = "ranks, differences and probabilities are of corrected scores, and carry the judge's error"
+_UNUSED = "ranks and differences are of outcomes as they are: some run compared has no labels"
 
 
 def keys_of(graded: Outcomes) -> Ints:
@@ -70,35 +74,41 @@ def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
     return np.asarray((errors / many)[cell])
 
 
-def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
-    """Correct avg by the run's labels; return the record for `scores.json`, and a table.
-
-    None without labels. Raises UserError: a file of labels cannot be used.
-    """
-    keys, level = keys_of(found), run.cfg.scoring.confidence
+def samples(run: Run, found: Outcomes) -> tuple[People, dict[str, Labeled]] | None:
+    """Join each judge's scores with people's labels; None: no labels. Raises UserError: as read."""
+    keys = keys_of(found)
     if (people := labels.read(run, keys)) is None:
         return None
     trials, question = (found.codes != PENDING).sum(axis=1), keys >> 32
     weights = 1 / (trials[question] * (trials > 0).sum())  # of each attempt in avg; sum 1
-    own: Parts = {"weights": weights, "confidence": level, "chances": people.chances}
-    own["questions"], long = question, lengths(run, keys)
-    clusters = np.array(outcomes.clusters(run))[question]
+    own = people.values, people.at, weights, people.chances, question
+    return people, {k: scoring.labeled(of, *own) for k, of in words(run, found, keys).items()}
+
+
+def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
+    """Correct avg by the run's labels; return the record for `scores.json`, and a table.
+
+    None without labels. Raises UserError: as `samples`.
+    """
+    keys, level = keys_of(found), run.cfg.scoring.confidence
+    if (known := samples(run, found)) is None:
+        return None
+    (people, judges), long = known, lengths(run, keys)
+    clusters = np.array(outcomes.clusters(run))[keys >> 32]
     record: Parts = {"labels": people.at.size, "attempts": keys.size, "confidence": level}
     rows = list[Parts]()
 
     def add(who: str, value: float, low: float | None = None, high: float | None = None) -> None:
         rows.append({"who": who, "value": value, "interval": None if low is None else (low, high)})
 
-    for name, said in words(run, found, keys).items():
-        powered = scoring.prediction_powered(
-            said, people.values, people.at, clusters=clusters, **own
-        )
+    for name, sample in judges.items():
+        powered = scoring.prediction_powered(sample, level, clusters)
         powered = powered._replace(value=min(max(powered.value, 0.0), 1.0))
-        sharp = (said >= 0.5).astype(np.float64)
-        bayes = scoring.misclassification(sharp, people.values, people.at, groups=long, **own)
-        add(name, float(weights @ said))
+        sharp = (sample.f >= 0.5).astype(np.float64)
+        bayes = scoring.misclassification(sample._replace(f=sharp), level, long)
+        add(name, judged := float(sample.w @ sample.f))
         rows[-1] |= _errors(people, sharp, np.ones(keys.size, bool))
-        add("  corrected", powered.value, powered.low, powered.high)
+        add(_CORRECTED, powered.value, powered.low, powered.high)
         if powered.pool is not None:
             add("  on similar questions", powered.value, *powered.pool[2:])
         add("  misclassification", bayes.score.value, *bayes.score[2:])
@@ -108,12 +118,12 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
             by_length[group] = {k: {p: v[half] for p, v in of.items()} for k, of in ends.items()}
             rows.append({"who": f"  {group} half"} | _errors(people, sharp, long == half))
         record[name] = {
-            "value": float(weights @ said),
+            "value": judged,
             "corrected": powered._asdict() | {"pool": powered.pool and powered.pool._asdict()},
             "misclassification": bayes.score._asdict(),
             "by_length": by_length,
         }
-    alone = scoring.prediction_powered(np.zeros(keys.size), people.values, people.at, rate=0, **own)
+    alone = scoring.prediction_powered(sample, level, rate=0)
     add("labels alone", alone.value, *alone[2:4])
     record["labels_alone"] = {k: v for k, v in alone._asdict().items() if k != "pool"}
     lines = [_ERRORS + ("; from half of the full score on" if run.cfg.point_weights else "")]
@@ -131,14 +141,15 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     return record, Table(title, columns, rows, lines)
 
 
-def of_runs(runs: Mapping[str, Run]) -> Table | None:
-    """Tabulate score and corrected score of each run with labels; None where none has any."""
+def of_runs(runs: Iterable[tuple[str, Run]], used: bool) -> Table | None:
+    """Tabulate scores and judges' errors of runs by model; `used`: it is compared by corrected."""
     rows, columns = list[Parts](), list[Column]()
-    lines = [_ERRORS, "ranks and differences take outcomes as they are, without the judge's error"]
-    for name, run in runs.items():
+    for name, run in runs:
         if labels.files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
-            rows += [{"model": name, **row} for row in made[1].rows[:2]]
+            own = (row for row in made[1].rows[:6] if "missed" in row or row["who"] == _CORRECTED)
+            rows += [{"model": name, **row} for row in own]
             columns = [Column("model", "model", align="left"), *made[1].columns]
+    lines = [_ERRORS, _USED if used else _UNUSED]
     return Table("scores corrected by human labels", columns, rows, lines) if rows else None
 
 

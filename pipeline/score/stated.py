@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.score.people import keys_of
 from bayes_at_n.pipeline.store import parquet, rowkeys
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, Outcomes
@@ -38,22 +39,23 @@ def confidence(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
     asked = [*run.cfg.prompt.templates, run.cfg.model.system or ""]
     if not any("confidence" in text.lower() for text in asked):
         return None
-    keys, said = keys_of(found), list[tuple[float, bool]]()
+    keys, said = keys_of(found), list[tuple[float, bool, int]]()
     right = found.codes[found.codes != PENDING] == CORRECT
     for i, text in rowkeys.responses(run, keys, parquet.Damage()):
         start = final_part(text, run.cfg.model.reasoning_end)
         share = None if start is None else stated_confidence(text[start:])
         if share is not None:
-            said.append((share, bool(right[i])))
+            said.append((share, bool(right[i]), keys[i] >> 32))
     if not said:
         return None
-    stated, true = np.array(said, float).T
-    error = scoring.confidence_error(stated, true)
+    (stated, true, questions), level = np.array(said, float).T, run.cfg.scoring.confidence
+    error, low, high = scoring.confidence_error(stated, true, questions=questions, level=level)
     mean, correct, without = float(stated.mean()), float(true.mean()), keys.size - len(said)
-    record = {"error": error, "mean": mean, "correct": correct, "without": without}
-    return record | {"attempts": len(said)}, (
+    record = {"error": error, "low": low, "high": high, "mean": mean, "correct": correct}
+    return record | {"without": without, "attempts": len(said)}, (
         f"stated confidence {mean:.1%}, correct {correct:.1%}: RMS calibration error {error:.1%}"
-        f" ({len(said):,} attempts state one, {without:,} do not)"
+        f" ({percent(level)} interval without chance's part: {low:.1%} to {high:.1%};"
+        f" {len(said):,} attempts state one, {without:,} do not)"
     )
 
 
@@ -63,14 +65,12 @@ def attempted(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
         return None
     if not (passed := found.judged & (found.codes == NO_ANSWER)).any():
         return None
-    total = int((found.codes != PENDING).sum())
-    not_attempted, correct = passed.sum() / total, (found.codes == CORRECT).sum() / total
-    shares = {
-        "not_attempted": float(not_attempted),
-        "correct_of_attempted": float(correct / (1 - not_attempted)) if not_attempted < 1 else 0.0,
-        "f_score": scoring.attempted_f(float(correct), float(not_attempted)),
-    }
-    return shares, (
-        f"not attempted {not_attempted:.1%}; correct of attempted"
-        f" {shares['correct_of_attempted']:.1%}, F-score {shares['f_score']:.3f}"
+    kinds: Any = np.ma.array(2 * passed + (found.codes == CORRECT), mask=found.codes == PENDING)  # type: ignore[no-untyped-call]
+    silent, right = (float((kinds == kind).mean()) for kind in (2, 1))
+    value, low, high = scoring.attempted_f(kinds, level := run.cfg.scoring.confidence)
+    of_attempted = right / (1 - silent) if silent < 1 else 0.0
+    shares = {"not_attempted": silent, "correct_of_attempted": of_attempted}
+    return shares | {"f_score": value, "f_low": low, "f_high": high}, (
+        f"not attempted {silent:.1%}; correct of attempted {of_attempted:.1%},"
+        f" F-score {value:.3f} ({percent(level)}: {low:.3f} to {high:.3f})"
     )

@@ -9,9 +9,10 @@ of them, y_i from 0 to 1, drawn with known inclusion probabilities c_i. Two esti
   likely for all attempts with the same score, 0 or 1. It also estimates the judge's sensitivity and
   specificity by group, and its interval is narrower where errors are rare or labels few.
 
-Attempts are trials of questions. With ``questions`` both intervals are for the mean over *these*
-questions of the probability of a correct attempt by human labels, like :func:`scoring.avg` and
-Bayes@N; without, for these very attempts. ``benchmarks/judged.py`` measures coverage and width.
+Both take a sample that :func:`labeled` checked. Attempts are trials of questions. With
+``questions`` both intervals are for the mean over *these* questions of the probability of a correct
+attempt by human labels, like :func:`scoring.avg` and Bayes@N; without, for these very attempts.
+``benchmarks/judged.py`` measures coverage and width.
 """
 
 from typing import NamedTuple
@@ -44,10 +45,15 @@ class Corrected(NamedTuple):
     high: float
     rate: float  # lambda: the weight of the judge's scores, 0 (labels alone) to 1
     pool: Summary | None  # for the pool that questions are a sample of; None: without questions
+    freedom: float  # degrees of freedom of sigma
+
+    def normal_sigma(self, z: float) -> float:
+        """Return the sigma of which z are as far as Student's quantile of that tail (Howe 1974)."""
+        return self.sigma * float(scipy.special.stdtrit(self.freedom, scipy.special.ndtr(-z)) / -z)
 
 
-class Sample(NamedTuple):
-    """Checked scores and labels."""
+class Labeled(NamedTuple):
+    """A judge's scores of n attempts, and human labels of m; made by :func:`labeled`."""
 
     f: Floats  # (n,) the judge's scores
     y: Floats  # (m,) the labels
@@ -62,6 +68,13 @@ class Sample(NamedTuple):
         shares = self.w[self.at] / self.c
         return np.asarray(shares / shares.sum())
 
+    def parts(self, rate: float, value: float) -> Floats:
+        """Split a corrected value into what each attempt adds to it, (n,)."""
+        shift = value - rate * float(self.w @ self.f)
+        part = self.w * (rate * self.f + shift)
+        part[self.at] += self.shares * (self.y - rate * self.f[self.at] - shift)
+        return np.asarray(part)
+
     def of_trials(self, chance: Floats) -> float:
         """Return the variance that trials add: `chance`, (n,), is averaged within each question."""
         if self.rows is None:
@@ -71,51 +84,76 @@ class Sample(NamedTuple):
         return float((size**2 * mean * (1 - mean) / many).sum())
 
 
-def prediction_powered(
+def labeled(
     predicted: npt.ArrayLike,
     labels: npt.ArrayLike,
     at: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
     chances: npt.ArrayLike | None = None,
     questions: npt.ArrayLike | None = None,
-    clusters: npt.ArrayLike | None = None,
-    rate: float | None = None,
-) -> Corrected:
-    """Estimate the mean label from a judge's scores of all attempts and labels of a sample.
+) -> Labeled:
+    """Check a judge's scores of all attempts, and the labels of a sample.
 
     Args:
         predicted: the judge's scores, 0 to 1, shape (n,).
         labels: human labels, 0 to 1, (m,).
         at: the labeled attempts, distinct positions 0..n-1, (m,).
         weights: of attempts, (n,), with sum 1; None: 1/n.
-        confidence: of the intervals, in (0, 1).
-        chances: inclusion probabilities of the labeled, (m,); None: m/n.
+        chances: inclusion probabilities of the labeled, (m,), not depending on labels; None: m/n.
         questions: the question of each attempt, (n,); None: no variance of trials.
-        clusters: of attempts, (n,), for the interval on similar questions; None: questions.
-        rate: lambda; None: tuned.
+
+    Raises ValueError: no label, a position twice, other numbers.
+    """
+    f, y = check_probabilities(predicted, "predicted"), check_probabilities(labels, "labels")
+    place = np.asarray(at)
+    if f.ndim != 1 or y.ndim != 1 or place.shape != y.shape:
+        raise ValueError("pass predictions (n,), and labels (m,) at positions (m,), one at least")
+    if place.dtype.kind not in "iu" or len(np.unique(place)) < len(place):
+        raise ValueError("at: must be positions, each once")
+    if place.min() < 0 or place.max() >= f.size:
+        raise ValueError(f"at: must be positions 0..{f.size - 1}")
+    w = np.full(f.size, 1 / f.size) if weights is None else nonnegative_array(weights, "weights")
+    if w.shape != f.shape or abs(w.sum() - 1) > 1e-9:
+        raise ValueError("weights: must be one for each prediction, with sum 1")
+    share = np.full(y.size, y.size / f.size) if chances is None else np.asarray(chances)
+    c = check_probabilities(share, "chances")
+    if c.shape != y.shape or not c.all():
+        raise ValueError("chances: must be one for each label, above 0")
+    rows = None if questions is None else np.unique(np.asarray(questions), return_inverse=True)[1]
+    return Labeled(f, y, place, w, c, rows)
+
+
+def prediction_powered(
+    sample: Labeled,
+    confidence: float = 0.95,
+    clusters: npt.ArrayLike | None = None,
+    rate: float | None = None,
+) -> Corrected:
+    """Estimate the mean label from a judge's scores of all attempts and labels of a sample.
+
+    ``confidence`` is that of the intervals, in (0, 1); ``clusters``, (n,), of attempts, are for the
+    interval on similar questions (by default questions); ``rate`` is lambda, by default tuned.
 
     With s_i = w_i / c_i, scaled to the sum 1 over the sample::
 
         value = lambda sum_all w_i f_i + sum_sample s_i (y_i - lambda f_i)
 
-    ``chances`` must not depend on labels. Then, whatever the judge's errors, the expected value is
-    sum_all w_i y_i, up to a bias of 1/m of sigma where chances or weights differ. The tuned lambda
-    has the least variance, cut off at 0 and 1 (as in PPI++: a useless judge costs nothing); 1 is
-    plain prediction-powered inference, 0 the labels alone. The interval has the variance of the
-    sample, plus that of trials. So that a sample without errors does not claim that there are none,
-    one error of each kind is added (as Agresti and Coull 1998 do for a share); it is Student's with
-    the effective number of labels.
+    Whatever the judge's errors, the expected value is sum_all w_i y_i, up to a bias of 1/m of sigma
+    where chances or weights differ. The tuned lambda has the least variance, cut off at 0 and 1 (as
+    in PPI++: a useless judge costs nothing); 1 is plain prediction-powered inference, 0 the labels
+    alone. The interval has the variance of the sample, plus that of trials. So that a sample
+    without errors does not claim that there are none, one error of each kind is added (as Agresti
+    and Coull 1998 do for a share); it is Student's with the effective number of labels.
 
-    Raises ValueError: no label, a position twice, other numbers. Sources: Angelopoulos et al. 2023,
-    arXiv 2301.09633, and 2311.01453 (lambda); Zrnic and Candes 2024, arXiv 2403.03208 (chances);
-    Sarndal, Swensson and Wretman 1992, chapter 6, for the variance.
+    Sources: Angelopoulos et al. 2023, arXiv 2301.09633, and 2311.01453 (lambda); Zrnic and Candes
+    2024, arXiv 2403.03208 (chances); Sarndal, Swensson and Wretman 1992, chapter 6 (variance).
 
-    >>> found = prediction_powered([1, 1, 1, 0, 0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 3, 4], rate=1)
+    >>> sample = labeled([1, 1, 1, 0, 0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 3, 4])
+    >>> found = prediction_powered(sample, rate=1)
     >>> round(found.value, 4), found.low < found.value < found.high
     (0.375, True)
     """
-    s = _sample(predicted, labels, at, weights, chances, questions)
+    s, level = sample, check_confidence(confidence)
     g, f, y, m = s.shares, s.f[s.at], s.y, s.y.size
     more = np.append(g, [1 / m] * 2) * m / (m + 2)  # with an error of each kind
     said, true = np.append(f, [1.0, 0.0]), np.append(y, [0.0, 1.0])
@@ -129,16 +167,18 @@ def prediction_powered(
     sampled = float((more**2 * rest**2 * left).sum()) * (m + 2) / m
     padding = sampled - float((g**2 * (y - lam * f - shift) ** 2 * left[:m]).sum())
     trials = s.of_trials((moved + lam * s.f).clip(0, 1))
-    sigma, level = (sampled + trials) ** 0.5, check_confidence(confidence)
+    sigma = (sampled + trials) ** 0.5
     freedom = max(1 / float((more**2).sum()) - 2, 1.0)  # of the effective number of labels
     reach = float(-scipy.special.stdtrit(freedom, (1 - level) / 2)) * sigma
     middle = base + shift + left.mean() * (moved - shift)
     drawn = s.rows if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     pool = None
     if drawn is not None:
-        pool = _pool(s, lam, shift, drawn, (middle, sigma, max(padding, 0.0), freedom), level)
+        parts = s.parts(lam, base + shift), s.w
+        sums, size = (np.bincount(drawn, of).astype(np.float64) for of in parts)
+        pool = _pool(sums, size, (middle, sigma, max(padding, 0.0), freedom), level)
     low, high = (within(middle + side * reach, UNIT) for side in (-1, 1))
-    return Corrected(base + shift, sigma, low, high, lam, pool)
+    return Corrected(base + shift, sigma, low, high, lam, pool, freedom)
 
 
 class Misclassified(NamedTuple):
@@ -150,36 +190,30 @@ class Misclassified(NamedTuple):
 
 
 def misclassification(
-    predicted: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    at: npt.ArrayLike,
-    weights: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-    chances: npt.ArrayLike | None = None,
-    questions: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
+    sample: Labeled, confidence: float = 0.95, groups: npt.ArrayLike | None = None
 ) -> Misclassified:
     """Estimate the mean label, and the judge's errors by group, from scores 0 and 1.
 
-    ``groups``, (n,), are whole numbers 0..G-1, such as short and long (one group by default); all
-    else is as for :func:`prediction_powered`, with ``predicted`` 0 or 1. With W_gf the weight of
-    the attempts of group g with score f, and q_gf the probability that one is correct::
+    ``groups``, (n,), are whole numbers 0..G-1, such as short and long (one group by default). With
+    W_gf the weight of the attempts of group g with score f, and q_gf the probability that one is
+    correct::
 
         q_gf ~ Beta(1/2 + correct, 1/2 + incorrect)       of the labels in that cell
         score       = sum_gf W_gf q_gf
         sensitivity = W_g1 q_g1 / sum_f W_gf q_gf,  specificity likewise
 
     Labels with unequal chances count s_i, scaled to their effective number (Kish 1965), so that the
-    cells need not explain the chances. The trials of ``questions`` add their variance. Posterior
-    by 4,000 seeded draws. Raises ValueError: as :func:`prediction_powered`; scores other than
-    0 and 1. Source: Gelman et al., Bayesian Data Analysis, section 8.3 (a stratified sample whose
-    strata are the judge's scores, with Jeffreys' prior).
+    cells need not explain the chances. The trials of questions add their variance. Posterior by
+    4,000 seeded draws. Raises ValueError: scores other than 0 and 1. Source: Gelman et al.,
+    Bayesian Data Analysis, section 8.3 (a stratified sample whose strata are the judge's scores,
+    with Jeffreys' prior).
 
-    >>> found = misclassification([1] * 60 + [0] * 40, [1] * 9 + [0] + [0] * 10, range(50, 70))
+    >>> sample = labeled([1] * 60 + [0] * 40, [1] * 9 + [0] + [0] * 10, range(50, 70))
+    >>> found = misclassification(sample)
     >>> [round(x, 2) for x in found.score], round(float(found.sensitivity.value[0]), 2)
     ([0.54, 0.06, 0.4, 0.62], 0.97)
     """
-    s = _sample(predicted, labels, at, weights, chances, questions)
+    s = sample
     if not np.isin(s.f, (0, 1)).all():
         raise ValueError("predicted: pass 0 and 1")
     group = np.zeros(s.f.size, np.int64) if groups is None else np.asarray(groups)
@@ -255,49 +289,15 @@ def drawn_sample(chances: npt.ArrayLike, rng: np.random.Generator) -> Ints:
     return np.asarray(rng.permutation(order[hits.clip(max=ends.size - 1)]))
 
 
-def _sample(
-    predicted: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    at: npt.ArrayLike,
-    weights: npt.ArrayLike | None,
-    chances: npt.ArrayLike | None,
-    questions: npt.ArrayLike | None,
-) -> Sample:
-    """Check the arguments of both estimators."""
-    f, y = check_probabilities(predicted, "predicted"), check_probabilities(labels, "labels")
-    place = np.asarray(at)
-    if f.ndim != 1 or y.ndim != 1 or place.shape != y.shape:
-        raise ValueError("pass predictions (n,), and labels (m,) at positions (m,), one at least")
-    if place.dtype.kind not in "iu" or len(np.unique(place)) < len(place):
-        raise ValueError("at: must be positions, each once")
-    if place.min() < 0 or place.max() >= f.size:
-        raise ValueError(f"at: must be positions 0..{f.size - 1}")
-    w = np.full(f.size, 1 / f.size) if weights is None else nonnegative_array(weights, "weights")
-    if w.shape != f.shape or abs(w.sum() - 1) > 1e-9:
-        raise ValueError("weights: must be one for each prediction, with sum 1")
-    share = np.full(y.size, y.size / f.size) if chances is None else np.asarray(chances)
-    c = check_probabilities(share, "chances")
-    if c.shape != y.shape or not c.all():
-        raise ValueError("chances: must be one for each label, above 0")
-    rows = None if questions is None else np.unique(np.asarray(questions), return_inverse=True)[1]
-    return Sample(f, y, place, w, c, rows)
-
-
-def _pool(
-    s: Sample, rate: float, shift: float, drawn: Ints, fixed: tuple[float, ...], level: float
-) -> Summary:
-    """Compute the interval for the pool of clusters, from each cluster's part of the value.
+def _pool(sums: Floats, size: Floats, fixed: tuple[float, ...], level: float) -> Summary:
+    """Compute the interval for the pool of clusters, from each one's part of the value and weight.
 
     Two clusters are added, and sigma is at least that of fixed questions, as in ``pool_ci``;
     ``fixed``: of that interval the middle, sigma, the variance that its added errors bring, and the
     degrees of freedom.
     """
     middle, sigma, padding, freedom = fixed
-    part = s.w * (rate * s.f + shift)
-    part[s.at] += s.shares * (s.y - rate * s.f[s.at] - shift)
-    size = np.bincount(drawn, s.w)
-    sums, clusters = np.bincount(drawn, part), size.size
-    value = float(sums.sum())
+    value, clusters = float(sums.sum()), size.size
     off = np.append(sums - size * value, [-value / clusters, (1 - value) / clusters])
     off -= off.mean()
     spread = ((off**2).sum() * (clusters + 2) / (clusters + 1) + padding) ** 0.5

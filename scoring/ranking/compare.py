@@ -178,9 +178,16 @@ def paired_questions(
     for counts in (counts_a, counts_b):
         check_trials(counts.sum(axis=-1), 1, "a comparison over questions")
     gaps = observed_means(counts_a, weights) - observed_means(counts_b, weights)
-    sampled, count = sample_sigma(gaps, clusters)
     of_trials = np.hypot(avg(Counts(counts_a), weights)[1], avg(Counts(counts_b), weights)[1])
-    difference, sigma = gaps.mean(axis=-1), np.maximum(sampled, of_trials)
+    return paired_gaps(gaps, of_trials, confidence, clusters)
+
+
+def paired_gaps(
+    gaps: Floats, fixed: Floats, confidence: float = 0.95, clusters: Clusters = None
+) -> Comparison:
+    """Compare as :func:`paired_questions`, given gaps (..., M), and the sigma of their mean."""
+    sampled, count = sample_sigma(gaps, clusters)
+    difference, sigma = gaps.mean(axis=-1), np.maximum(sampled, fixed)
     z = signed_z(difference, sigma)
     reach = -scipy.special.stdtrit(count - 1, (1 - check_confidence(confidence)) / 2) * sigma
     rho = _drawn_together(-scipy.special.ndtri(scipy.special.stdtr(count - 1, -np.abs(z))))

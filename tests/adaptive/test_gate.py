@@ -78,7 +78,6 @@ def test_go(root: Path, capsys: Capsys) -> None:
     status, found, _ = gated(capsys, "model=base,better", policy(BOTH))
     assert (status, found["verdict"]) == (0, "GO")
     assert [row["verdict"] for row in found["datasets"]] == ["holds", "holds"]
-    assert found["sentence"].startswith("GO: better meets the requirements on x and y")
     for row in found["datasets"]:
         base, better = (
             "".join(marks(row["dataset"], name, 16).values()).count("1") / QUESTIONS / 16
@@ -90,46 +89,38 @@ def test_go(root: Path, capsys: Capsys) -> None:
     assert written["verdict"] == "GO" and written["policy"]["datasets"]["x"]["no_worse"] == 2
     status = main.main(["compare", "model=base,better", "gate=policy.yaml"])
     shown = capsys.readouterr().out
-    assert status == 0 and "x: holds: better - base is" in shown and "\nGO: " in shown
+    assert status == 0 and "\nGO: " in shown
 
 
-def test_no_go(root: Path, capsys: Capsys) -> None:
-    status, found, _ = gated(capsys, "model=base,worse", policy(BOTH))
-    assert (status, found["verdict"]) == (3, "NO-GO")
-    assert [row["verdict"] for row in found["datasets"]] == ["fails", "fails"]
-    assert "does not meet the requirements on x and y" in found["sentence"]
+def test_no_go_and_inconclusive(root: Path, capsys: Capsys) -> None:
+    for models, code, verdict, each in (
+        ("base,worse", 3, "NO-GO", ["fails", "fails"]),
+        ("base,same", 4, "INCONCLUSIVE", ["open", "open"]),
+    ):
+        status, found, _ = gated(capsys, f"model={models}", policy(BOTH))
+        assert (status, found["verdict"]) == (code, verdict)
+        assert [row["verdict"] for row in found["datasets"]] == each
+    # A claim is made for all datasets together: one that is far ahead does not wait for others.
+    for dataset, like in (("x", "better"), ("y", "same")):
+        of = marks(dataset, like, 16)
+        run_of(Path("runs"), "half", of, "sampling.seeds=independent", dataset=dataset)
+    status, found, _ = gated(capsys, "model=base,half", "gate=policy.yaml")
+    assert status == 4 and [row["verdict"] for row in found["datasets"]] == ["holds", "open"]
     # One dataset by itself, of folders named outright; the first is BASE.
     policy("datasets: {x: {no_worse: 5}}")
     folders = ["runs/x/better", "runs/x/base"]
-    assert gated(capsys, *folders, "gate=policy.yaml")[:2][0] == 3
+    assert gated(capsys, *folders, "gate=policy.yaml")[0] == 3
     assert gated(capsys, *folders[::-1], "gate=policy.yaml")[0] == 0
 
 
-def test_inconclusive(root: Path, capsys: Capsys) -> None:
-    status, found, _ = gated(capsys, "model=base,same", policy(BOTH))
-    assert (status, found["verdict"]) == (4, "INCONCLUSIVE")
-    assert found["sentence"].startswith(
-        "INCONCLUSIVE: the requirements on x and y are undecided, on these questions; settle=true"
-    )
-    # A claim is made for all datasets together: one that is far ahead does not wait for others.
-    run_of(
-        Path("runs"), "half", marks("x", "better", 16), "sampling.seeds=independent", dataset="x"
-    )
-    run_of(Path("runs"), "half", marks("y", "same", 16), "sampling.seeds=independent", dataset="y")
-    status, found, _ = gated(capsys, "model=base,half", "gate=policy.yaml")
-    assert status == 4 and [row["verdict"] for row in found["datasets"]] == ["holds", "open"]
-
-
 WRONG = [
-    ("datasets: {x: {noworse: 1}}", "datasets.x.noworse: no such key (did you mean no_worse?)"),
+    ("datasets: {x: {noworse: 1}}", "datasets.x.noworse"),
     ("datasets: {x: {no_worse: 0}}", "datasets.x.no_worse=0"),
-    ("datasets: {x: {no_worse: 1, better: 2}}", "datasets.x.no_worse: set either this or `better`"),
-    ("datasets: {x: 3}", "datasets.x=3: write {no_worse: POINTS} or"),
-    ("datasets: {}", "datasets: write"),
+    ("datasets: {x: {no_worse: 1, better: 2}}", "datasets.x.no_worse"),
+    ("datasets: {}", "datasets"),
     ("datasets: {z: {no_worse: 1}}", "z: no such run"),
     ("datasets: {x: {no_worse: 1}}\nconfidence: 95", "confidence=95"),
     ("{", "not valid YAML"),
-    ("- x", "datasets: write"),
 ]
 
 
@@ -137,17 +128,15 @@ WRONG = [
 def test_a_wrong_policy_is_one_line(root: Path, capsys: Capsys, text: str, message: str) -> None:
     status, found, said = gated(capsys, "model=base,same", policy(text))
     assert status == 2 and not found and message in said
-    assert "policy.yaml" in said or "dataset=z" in said
 
 
 def test_what_no_gate_can_decide(root: Path, capsys: Capsys) -> None:
     policy(BOTH)
     for settings, message in (
-        (["model=base,same,worse", "gate=policy.yaml"], "name two, model=BASE,NEW"),
+        (["model=base,same,worse", "gate=policy.yaml"], "model=BASE,NEW"),
         (["model=base,same", "gate=none.yaml"], "none.yaml"),
-        (["model=base,same", "settle=true"], "settle=true: needs gate=FILE"),
-        (["model=base,same", "gate=policy.yaml", "budget.tokens=5"], "budget: needs settle=true"),
-        (["dataset=x", "model=base,same", "gate=policy.yaml"], "it has no selected runs"),
+        (["model=base,same", "settle=true"], "settle=true"),
+        (["model=base,same", "gate=policy.yaml", "budget.tokens=5"], "budget"),
     ):
         status, _, said = gated(capsys, *settings)
         assert status == 2 and message in said
@@ -224,13 +213,9 @@ def test_settle_ends_with_the_budget(capsys: Capsys, sampled: list[tuple[str, in
 
 @pytest.mark.soak
 def test_settle_ends_at_the_most_trials(capsys: Capsys, sampled: list[tuple[str, int]]) -> None:
-    status, found, _ = gated(
-        capsys, "model=base,same", policy(f"trials: 24\n{BOTH}"), "settle=true"
-    )
-    assert status == 4 and "all 24 trials are used" in found["sentence"]
-    both = itertools.product("xy", ("base", "same"))
-    assert {folder for folder, _ in sampled} == {f"runs/{d}/{name}" for d, name in both}
-    assert [row["trials"] for row in found["datasets"]] == [24, 24]
+    settings = ["model=base,same", policy(f"trials: 24\n{BOTH}"), "settle=true"]
+    status, found, _ = gated(capsys, *settings)
+    assert status == 4 and [row["trials"] for row in found["datasets"]] == [24, 24]
 
 
 def test_the_evidence_beyond_a_difference_is_fair() -> None:

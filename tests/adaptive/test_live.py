@@ -129,7 +129,7 @@ def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: C
     assert main.main(["settle", *RACE, "--json"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert found["best"] == "a" and "looks after 4, 8, 12," in " ".join(err.split())
+    assert found["best"] == "a"
     rows = recorded()
     assert rows[-1]["settled"] and len(rows) > 2
     sampled = [
@@ -144,8 +144,7 @@ def test_it_samples_what_is_open_and_records_looks(children: Children, capsys: C
         assert (stopped["until"], stopped["trials"]) == ("best", trials)
 
     # The last line makes the rest; the folder alone samples nothing more.
-    _, watch, line = err.split("python -m pipeline ")
-    assert watch.startswith(f"status {FOLDER} --watch")
+    *_, line = err.split("python -m pipeline ")
     assert line.startswith("run ") and "until=best" in line
     before = (FOLDER / looks.FILE).read_bytes()
     assert main.main(["settle", str(FOLDER), "--json"]) == 0
@@ -317,7 +316,7 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     assert claims.any_free(Run(cfg))
     with Heartbeat(run.path, "other") as beat:
         assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
-        other = claims.Claims(beat, 48, lambda: range(48))
+        other = claims.Claims(beat, lambda: range(48))
         other.read()
         for in_flight in range(20):
             other.take(in_flight, 48, 48)
@@ -360,13 +359,8 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
     one = [setting for setting in RACE if not setting.startswith("model.name")]
     assert main.main(["run", *one, "model.name=a", "until=width:0.3"]) == 0
     assert len(rest) == 4 and recorded(Path("runs/sums/_settle/width-0.3"))[-1]["settled"]
-    for wrong, said in (
-        (["until=soon"], "until=soon"),
-        (["until=best", "--dry-run", "tag=new"], "`plan` simulates"),
-        (["until=best", str(FOLDER)], "not folders or bank"),
-    ):  # fmt: skip
-        assert main.main(["run", *wrong, *(RACE if len(wrong) < 2 or "-" in wrong[1] else [])]) == 2
-        assert said in capsys.readouterr().err
+    assert main.main(["run", "until=soon", *RACE]) == 2
+    assert "until=soon" in capsys.readouterr().err
 
 
 def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Capsys) -> None:
@@ -377,37 +371,26 @@ def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Caps
     for trial in range(trials):
         sequence.add(rounds[:, trial], np.ones(QUESTIONS, int))
 
-    def scored(*more: str) -> tuple[dict[str, Any], str, str]:
-        assert main.main(["score", str(folder), *more]) == 0
-        told = capsys.readouterr()
-        scores: dict[str, Any] = json.loads((folder / "scores.json").read_text())
-        return scores, told.out, " ".join(told.err.split())
-
-    scores, out, err = scored()
-    found = scores["stopped"]
+    assert main.main(["score", str(folder)]) == 0
+    assert "until=best" in " ".join(capsys.readouterr().err.split())
+    found = json.loads((folder / "scores.json").read_text())["stopped"]
     assert (found["until"], found["rounds"]) == ("best", trials)
     assert found["mean"] == pytest.approx(rounds.mean())
     assert (found["low"], found["high"]) == pytest.approx(sequence.interval())
-    assert "mean of rounds" in out
-    assert "until=best" in err
-
     assert main.main(["compare", "dataset=sums"]) == 0
-    told = " ".join(capsys.readouterr().err.split())
-    assert "trials of a, b, c " in told
     record = json.loads(Path("runs/sums/_compare-all/compare.json").read_text())["datasets"][0]
     assert record["stopped"]["a"]["low"] == pytest.approx(found["low"])
     assert any("until=best" in line for line in record["notes"]["leaderboard"])
 
     finished("a", MOST)  # with other trials nothing stopped it
-    scores, out, err = scored()
-    assert "stopped" not in scores and "depend on" not in err and "mean of rounds" not in out
+    assert main.main(["score", str(folder)]) == 0
+    assert "stopped" not in json.loads((folder / "scores.json").read_text())
 
 
 def test_a_budget_is_of_all_runs_together(children: Children, capsys: Capsys) -> None:
     """An attempt has five tokens, so the first look takes 720 and the next at least 480."""
     assert main.main(["settle", *RACE, "budget.tokens=900"]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert "the next look" in said and "720 of 900 tokens" in said
+    assert "720 of 900 tokens" in " ".join(capsys.readouterr().err.split())
     assert [trials for _, trials in children.sampled] == [4, 4, 4] and len(recorded()) == 1
     # Nothing is begun that decides nothing; more of it goes on.
     assert main.main(["settle", *RACE, "budget.tokens=1e6", "--json"]) == 0
@@ -418,6 +401,5 @@ def test_a_budget_that_is_spent_before_the_first_look_ends_it(
     children: Children, capsys: Capsys
 ) -> None:
     assert main.main(["settle", *RACE, "budget.tokens=300"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "480 of 300 tokens" in said and "no look was reached" in said
+    assert "480 of 300 tokens" in " ".join(capsys.readouterr().err.split())
     assert children.sampled == [("a", 4), ("b", 4)]

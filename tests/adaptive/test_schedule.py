@@ -48,10 +48,7 @@ def test_a_turn_is_long_enough_for_its_load_and_no_longer_than_what_there_is() -
     ],
 )
 def test_a_place_is_what_one_engine_takes(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    settings: list[str],
-    expected: list[str | None],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: list[str], expected: list[str | None]
 ) -> None:
     monkeypatch.setattr(live.devices, "on_gpus", lambda cfg: True)
     monkeypatch.setattr(live.devices, "visible_gpus", lambda: [*"01234"])

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from helpers import Capsys
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -21,7 +22,7 @@ def test_an_example_runs(
     printed: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / script), run_name="__main__")

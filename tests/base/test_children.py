@@ -20,13 +20,6 @@ if pid == 0:
 print(pid, flush=True)
 time.sleep(600)
 """
-FAMILY = """
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if child := os.fork():
-    print(child, flush=True)
-time.sleep(600)
-"""
 
 
 def test_a_child_dies_with_its_parent_and_has_a_group_of_its_own() -> None:
@@ -43,15 +36,3 @@ def test_a_child_dies_with_its_parent_and_has_a_group_of_its_own() -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert vllm_core.end([child], 30) == 0
-
-
-def test_a_family_is_waited_for_and_what_does_not_end_is_killed() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    family = vllm_core.families([parent.pid, 1 << 30])  # there is none of that number
-    assert {process.pid for process in family} == {parent.pid, child}
-    parent.kill()
-    parent.wait()
-    assert vllm_core.end(family, 0.2) == 1 and not any(map(vllm_core.lives, family))
-    assert vllm_core.end(family, 0.2) == 0

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from helpers import race
+from helpers import Capsys, race
 
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.errors import UserError
@@ -75,9 +75,7 @@ def test_the_second_is_refused_and_told_why(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_the_second_may_wait(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_second_may_wait(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     monkeypatch.setattr(lease, "WAIT_S", 0.02)
     let_go = threading.Event()
 

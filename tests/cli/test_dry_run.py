@@ -41,16 +41,14 @@ def settings(tiny: Path, tmp_path: Path) -> list[str]:
     ]
 
 
-def one_error(capsys: pytest.CaptureFixture[str]) -> str:
+def one_error(capsys: Capsys) -> str:
     """The one line on standard error; nothing is on standard output."""
     out, err = capsys.readouterr()
     assert not out and err.startswith("error: ") and err.count("\n") == 1, (out, err)
     return err
 
 
-def test_dry_run_writes_nothing(
-    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_writes_nothing(settings: list[str], tmp_path: Path, capsys: Capsys) -> None:
     assert main(["grade", *settings]) == 2 and "not prepared yet" in one_error(capsys)
     before, prices = sorted(tmp_path.rglob("*")), ["engine.price_out=20000"]
     assert main(["run", "--dry-run", *settings, "verifier=compass-3b", *prices]) == 0
@@ -65,9 +63,7 @@ def test_dry_run_writes_nothing(
     assert "price: at most 2.40" in out
 
 
-def test_dry_run_counts_what_is_there(
-    settings: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_counts_what_is_there(settings: list[str], capsys: Capsys) -> None:
     assert main(["prepare", *settings]) == 0
     run = Run(load(settings))
     add_attempts(run, {"sums-01": "1100", "sums-02": "1"})
@@ -78,12 +74,19 @@ def test_dry_run_counts_what_is_there(
     out = capsys.readouterr().out
     assert "pending: 7 of 12 attempts" in out
     assert "tokens: about 35 (the mean of those so far); prompts" in out
-    assert main(["run", "--dry-run", str(run.path), "sampling.trials=5"]) == 0
-    assert "pending: 10 of 15 attempts" in capsys.readouterr().out
+    judge = ["verifier=demo-judge", "dataset.judge=all", "verifier.sampling.trials=2"]
+    judge += ["verifier.budget.tokens=9000", "verifier.engine.price_out=1000"]
+    assert main(["run", "--dry-run", str(run.path), "sampling.trials=5", *judge]) == 0
+    out = capsys.readouterr().out
+    assert "pending: 10 of 15 attempts" in out
+    # Two votes on each of two texts that are there, and of ten that may come.
+    assert "pending for demo-judge: at most 24 of 24 judgements" in out
+    assert "at most 1.54k" in out and "0 of 9,000 tokens" in out and "price: at most 1.54" in out
+    assert files == {p: p.stat().st_mtime_ns for p in run.path.rglob("*")}
 
 
 def test_a_dry_run_estimates_what_is_not_here(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read at import
@@ -94,7 +97,7 @@ def test_a_dry_run_estimates_what_is_not_here(
 
 
 def test_fewer_trials_than_are_there_see_a_changed_data_set(
-    settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    settings: list[str], tmp_path: Path, capsys: Capsys
 ) -> None:
     settings = [*settings, "verifier=none"]
     assert main(["prepare", *settings]) == 0
@@ -111,7 +114,7 @@ def test_fewer_trials_than_are_there_see_a_changed_data_set(
 
 
 def test_a_verifier_that_cannot_be_had_does_not_keep_the_score(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capsys
 ) -> None:
     run = make_run(tmp_path / "x", {"a": "1100", "b": "10-1"})
     later = "stages=[grade,verify,categorize,score]"

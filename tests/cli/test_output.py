@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from helpers import arithmetic, make_run
+from helpers import Capsys, arithmetic, make_run
 
 from bayes_at_n.pipeline.api.verbs import evaluate
 from bayes_at_n.pipeline.cli.main import main
@@ -20,9 +20,7 @@ def run(tmp_path: Path) -> Run:
     return make_run(tmp_path / "run", MARKS)
 
 
-def test_json_is_all_that_standard_output_gets(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_all_that_standard_output_gets(run: Run, tmp_path: Path, capsys: Capsys) -> None:
     assert main(["score", str(run.path), "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads((run.path / "scores.json").read_text())
@@ -41,7 +39,7 @@ def test_json_is_all_that_standard_output_gets(
 
 
 def test_a_complete_run_has_nothing_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     """Whatever has changed is done again, and what rests on it."""
     given, answers = {"rows": arithmetic(3), "name": "sums"}, [r"\boxed{2}"]

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers import make_run
+from helpers import Capsys, make_run
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cluster import scripts, submit
@@ -137,7 +137,7 @@ def test_restarts_end_when_three_in_a_row_made_nothing(tmp_path: Path) -> None:
 
 
 def test_dry_run_shows_the_scripts_and_writes_nothing(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_model: Path, capsys: Capsys
 ) -> None:
     two = f"run_dir={tmp_path}/a,{tmp_path}/b"  # of one model: two tasks serve both
     assert main([*DEMO, two, "cluster.workers=2", "--dry-run"]) == 0
@@ -161,7 +161,7 @@ def test_a_race_is_an_array_of_settle(
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capsys,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     race = ["dataset=demo", "model=demo", "model.checkpoint=step-3800,step-3900", "until=top:1"]
@@ -209,7 +209,7 @@ def test_a_race_is_an_array_of_settle(
     ],
 )
 def test_what_cannot_work_is_one_line_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: list[str], says: str
+    tmp_path: Path, capsys: Capsys, settings: list[str], says: str
 ) -> None:
     assert main([*DEMO, f"run_dir={tmp_path}/run", *settings, "--dry-run"]) == 2
     err = capsys.readouterr().err
@@ -217,9 +217,7 @@ def test_what_cannot_work_is_one_line_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_that_are_done_are_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_are_done_are_left_out(tmp_path: Path, capsys: Capsys) -> None:
     runs = [make_run(tmp_path / name, {"q": "11"}, "verifier=none") for name in ("a", "b", "c")]
     for run in runs[:2]:
         runfolder.write_json(run.path / "scores.json", {"attempts": 2})
@@ -236,9 +234,7 @@ def test_runs_that_are_done_are_left_out(
     assert planned([off[0]]).folder.parent == tmp_path / "a" / "_slurm"
 
 
-def test_folders_of_runs_keep_their_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_of_runs_keep_their_settings(tmp_path: Path, capsys: Capsys) -> None:
     runs = tmp_path / "runs" / "sums"
     settings = ["engine.replicas=8", "cluster.gpus=8", "verifier=none"]
     settings += ["cluster.setup=module load x"]

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.compare import leaderboard, pairwise
 from bayes_at_n.pipeline.compare.claims import claims
-from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load, pooled
+from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import runfolder
@@ -151,12 +151,3 @@ def test_seeds_that_couple_attempts_settle_nothing(tmp_path: Path) -> None:
     for member in cohort.members:
         member.run.cfg.sampling.seeds = "independent"
     assert conclude(cohort, cfg).settled
-
-
-def test_several_data_sets_are_judged_pooled() -> None:
-    rng = np.random.default_rng(4)
-    parts = [drawn(rng, np.array([[0.6], [0.5]]) * np.ones(20), 8) for _ in range(2)]
-    found = conclude(pooled(parts), CFG)
-    R = np.concatenate([part.matrix().data for part in parts], axis=1)
-    together = conclude(from_arrays("all", ["a", "b"], [f"{i}" for i in range(40)], R), CFG)
-    assert found == together and found.questions == 40

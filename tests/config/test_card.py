@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import make_model, make_run, settings, write_questions
+from helpers import Capsys, make_model, make_run, settings, write_questions
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -63,7 +63,7 @@ def test_a_file_that_is_bad_or_asks_for_nothing_is_named(model: Path) -> None:
 
 
 def test_a_dry_run_shows_the_protocol_and_where_it_comes_from(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     data = write_questions(tmp_path / "q.jsonl", [{"id": 1, "problem": "1+1?", "answer": "2"}])
     line = ["run", f"model={model}", f"dataset={data}", f"runs={tmp_path / 'runs'}", "--dry-run"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, THREE, run_of
+from helpers import ROOT, THREE, Capsys, run_of
 
 from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.api.verbs import load_run
@@ -52,7 +52,7 @@ def stranger() -> Iterator[tuple[str, Heard]]:
 
 
 @pytest.fixture
-def stopped(capsys: pytest.CaptureFixture[str]) -> Stopped:
+def stopped(capsys: Capsys) -> Stopped:
     """What a command says, without spaces, that stops."""
 
     def stopped(*arguments: object, status: int = 2) -> str:
@@ -151,7 +151,7 @@ def test_a_metric_of_a_folder_is_its_users_own(tmp_path: Path, stopped: Stopped)
 
 
 def test_import_keeps_what_a_run_was_and_nothing_that_acts(
-    tmp_path: Path, stopped: Stopped, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, stopped: Stopped, capsys: Capsys
 ) -> None:
     acts = """model.trust_remote_code=true engine.args.worker_extension_cls=evil.Evil
         verifier.engine.url=http://e/v1 verifier.engine.key_env=AWS_SECRET cluster.setup=pwned

@@ -13,8 +13,8 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -22,9 +22,10 @@ from aiohttp import web
 
 Plan = Callable[[int], str | None]
 Body = dict[str, Any]
+Edit = Callable[[Body], Any]
 RETRY_S = 1  # of Retry-After
 AWAY_S = 0.3  # how long a fault "refused" keeps the port closed
-_SPACES = b" " * (1 << 16)
+KEPT = ("authorization", "content-type", "x-request-id")  # headers
 
 
 def at(faults: Mapping[int, str]) -> Plan:
@@ -44,97 +45,63 @@ def spread(faults: Iterable[str], times: int = 1, every: float = 2, seed: int = 
     return {int(number * every): fault for number, fault in enumerate(order)}.get
 
 
-@dataclass
-class Answer:
-    """What the server said."""
-
-    status: int
-    body: bytes
-
-    def edited(self, edit: Callable[[Body], Any]) -> "Answer":
-        """The same with an edited body; errors stay as they are."""
-        if self.status != 200:
-            return self
-        body = json.loads(self.body)
-        edit(body)
-        return Answer(200, json.dumps(body).encode())
-
-
-@dataclass
 class Proxy:
-    """What a proxy is told and what it has counted; `plan` may be changed at any time."""
+    """What a proxy is told and has counted; `plan` and `upstream` may be changed at any time."""
 
-    upstream: str
-    plan: Plan
-    address: str = ""
-    posts: int = 0  # came in
-    forwarded: int = 0
-    in_flight: int = 0  # forwarded, and not answered yet
-    dropped: int = 0  # closed by the client before the end of the answer
-    endless_bytes: int = 0
-    keys: set[str] = field(default_factory=set)  # that clients have sent
-    hits: collections.Counter[str] = field(default_factory=collections.Counter)
-    first: Answer | None = None
-
-    @property
-    def url(self) -> str:
-        """What `engine.url` takes."""
-        return f"{self.address}/v1"
-
-    def reset(self, plan: Plan | None = None) -> None:
-        """Count from 0 again; without a plan nothing goes wrong."""
-        self.plan = plan or always(None)
-        self.posts = self.forwarded = self.dropped = self.endless_bytes = 0
-        self.first = None
-        self.hits.clear()
-        self.keys.clear()
-
-    def close(self) -> None:
-        """Refuse connections and reset those that there are, until `open`."""
-        self._do(self._close(everything=True))
-
-    def open(self) -> None:
-        """Listen again, on the same port."""
-        self._do(self._listen())
-
-    async def start(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
-        )
+    def __init__(self, upstream: str) -> None:
+        self.upstream, self.loop = upstream, asyncio.new_event_loop()
+        self.in_flight = 0  # forwarded, and not answered yet
+        self.keys = set[str]()  # that clients have sent
+        self.hits = collections.Counter[str]()
         # Bound for good, so that nobody else is given the port while it is closed.
         self.port = socket.socket()
         self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.port.bind(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self.port.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{self.port.getsockname()[1]}/v1"
+        self.reset()
+
+    def reset(self, plan: Plan | None = None) -> None:
+        """Count from 0 again; without a plan nothing goes wrong."""
+        self.plan = plan or always(None)
+        self.posts = self.endless_bytes = 0
+        self.dropped = 0  # closed by the client before the end of the answer
+        self.first: web.Response | None = None
+        self.hits.clear()
+        self.keys.clear()
+
+    def open(self) -> None:
+        """Listen again, on the same port."""
+        asyncio.run_coroutine_threadsafe(self.listen(), self.loop).result()
+
+    async def start(self) -> None:
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+        )
         self.server = web.Server(self._handle, handler_cancellation=True)
         self.runner = web.ServerRunner(self.server, shutdown_timeout=0)
         await self.runner.setup()
-        await self._listen()
+        await self.listen()
 
     async def stop(self) -> None:
-        await self._close(everything=True)
+        await self.close(everything=True)
         await self.runner.cleanup()
         await self.session.close()
         self.port.close()
 
-    async def _listen(self) -> None:
+    async def listen(self) -> None:
         host, port = self.port.getsockname()
         self.site = web.TCPSite(self.runner, host, port, reuse_address=True, backlog=4096)
         await self.site.start()
 
-    async def _close(self, everything: bool) -> None:
+    async def close(self, everything: bool) -> None:
+        """Refuse connections, and reset those that there are."""
         if self.site in self.runner.sites:
             await self.site.stop()
         for connection in list(self.server.connections) if everything else ():
-            if connection.transport is not None:
-                _reset(connection.transport)
-
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self.loop).result()
+            _reset(connection.transport)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = await request.read()
+        exchange = Exchange(self, request, await request.read())
         self.keys.add(request.headers.get("Authorization", ""))
         fault = None
         if request.method == "POST":
@@ -142,7 +109,6 @@ class Proxy:
             fault = self.plan(self.posts - 1)
         if fault is not None:
             self.hits[fault] += 1
-        exchange = Exchange(self, request, body)
         try:
             return await (FAULTS[fault] if fault else _pass_on)(exchange)
         except (asyncio.CancelledError, ConnectionError):
@@ -158,23 +124,19 @@ class Exchange:
     request: web.BaseRequest
     body: bytes
 
-    async def forward(self, edit: Callable[[Body], Any] | None = None) -> Answer:
+    async def forward(self, edit: Edit | None = None) -> web.Response:
         """Ask the server; the connection to it is closed when the client closes its own."""
-        body, proxy = self.body, self.proxy
+        proxy, body = self.proxy, self.body
         if edit is not None:
-            fields = json.loads(body)
-            edit(fields)
+            edit(fields := json.loads(body))
             body = json.dumps(fields).encode()
-        kept = ("authorization", "content-type", "x-request-id")
-        headers = {k: v for k, v in self.request.headers.items() if k.lower() in kept}
+        headers = {k: v for k, v in self.request.headers.items() if k.lower() in KEPT}
         target = proxy.upstream + self.request.path_qs
-        proxy.forwarded += 1
         proxy.in_flight += 1
         try:
-            async with proxy.session.request(
-                self.request.method, target, data=body, headers=headers
-            ) as answer:
-                return Answer(answer.status, await answer.read())
+            sent = proxy.session.request(self.request.method, target, data=body, headers=headers)
+            async with sent as answer:
+                return _response(answer.status, await answer.read())
         finally:
             proxy.in_flight -= 1
 
@@ -186,46 +148,54 @@ class Exchange:
         await head.prepare(self.request)
         return head
 
-    def reset(self) -> web.StreamResponse:
-        assert self.request.transport is not None
-        _reset(self.request.transport)
-        return web.Response()
-
 
 Fault = Callable[[Exchange], Awaitable[web.StreamResponse]]
 
 
-def _reset(transport: asyncio.BaseTransport) -> None:
+def _reset(transport: asyncio.BaseTransport | None) -> None:
     """End a connection with RST instead of FIN."""
+    if transport is None:
+        return
     linger = struct.pack("ii", 1, 0)
     with contextlib.suppress(OSError):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     transport.abort()  # type: ignore[attr-defined]
 
 
-def _response(answer: Answer) -> web.Response:
-    response = web.Response(
-        status=answer.status, body=answer.body, headers={"Content-Type": "application/json"}
-    )
+def _response(status: int, body: bytes) -> web.Response:
+    made = web.Response(status=status, body=body, headers={"Content-Type": "application/json"})
     # While `refused` closes the port, aiohttp may leave what a kept connection brings unread.
-    response.force_close()
-    return response
+    made.force_close()
+    return made
+
+
+def _edited(answer: web.Response, edit: Edit) -> web.Response:
+    """The same answer with an edited body; errors stay as they are."""
+    if answer.status != 200:
+        return answer
+    edit(body := json.loads(_bytes(answer)))
+    return _response(200, json.dumps(body).encode())
+
+
+def _bytes(answer: web.Response) -> bytes:
+    assert isinstance(answer.body, bytes)
+    return answer.body
 
 
 async def _pass_on(exchange: Exchange) -> web.Response:
     answer = await exchange.forward()
     if exchange.request.method == "POST" and answer.status == 200:
         exchange.proxy.first = exchange.proxy.first or answer
-    return _response(answer)
+    return answer
 
 
-def _status(code: int, retry_after: Callable[[], str] | None = None) -> Fault:
+def _status(code: int, **headers: str) -> Fault:
     """An error instead of an answer."""
 
     async def fault(exchange: Exchange) -> web.StreamResponse:
         said = {"message": f"the proxy says {code}", "type": "injected", "code": code}
-        headers = {"Retry-After": retry_after()} if retry_after else {}
-        return web.json_response({"error": said}, status=code, headers=headers)
+        of = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.json_response({"error": said}, status=code, headers=of)
 
     return fault
 
@@ -235,20 +205,12 @@ async def _quoting(exchange: Exchange) -> web.StreamResponse:
     return web.json_response({"error": {"message": f"Incorrect API key: {key}"}}, status=401)
 
 
-def _ask(edit: Callable[[Body], Any]) -> Fault:
-    """The answer to another question than the one that was asked."""
+def _with(answer: Edit | None = None, ask: Edit | None = None) -> Fault:
+    """Another answer than the server's, or the answer to another question."""
 
     async def fault(exchange: Exchange) -> web.StreamResponse:
-        return _response(await exchange.forward(edit))
-
-    return fault
-
-
-def _answer(edit: Callable[[Body], Any]) -> Fault:
-    """Another answer than the server's."""
-
-    async def fault(exchange: Exchange) -> web.StreamResponse:
-        return _response((await exchange.forward()).edited(edit))
+        made = await exchange.forward(ask)
+        return _edited(made, answer) if answer else made
 
     return fault
 
@@ -257,26 +219,27 @@ def _instead(body: bytes) -> Fault:
     """Something else, after the server has worked for nothing."""
 
     async def fault(exchange: Exchange) -> web.StreamResponse:
-        return _response(Answer((await exchange.forward()).status, body))
+        return _response((await exchange.forward()).status, body)
 
     return fault
 
 
 async def _reset_before(exchange: Exchange) -> web.StreamResponse:
-    return exchange.reset()
+    _reset(exchange.request.transport)
+    return web.Response()
 
 
 async def _reset_after(exchange: Exchange) -> web.StreamResponse:
     await exchange.forward()
-    return exchange.reset()
+    return await _reset_before(exchange)
 
 
 async def _refused(exchange: Exchange) -> web.StreamResponse:
     proxy = exchange.proxy
     if proxy.site in proxy.runner.sites:
-        await proxy._close(everything=False)
-        proxy.loop.call_later(AWAY_S, lambda: proxy.loop.create_task(proxy._listen()))
-    return exchange.reset()
+        await proxy.close(everything=False)
+        proxy.loop.call_later(AWAY_S, lambda: proxy.loop.create_task(proxy.listen()))
+    return await _reset_before(exchange)
 
 
 async def _hang(exchange: Exchange) -> web.StreamResponse:
@@ -285,25 +248,25 @@ async def _hang(exchange: Exchange) -> web.StreamResponse:
 
 
 async def _cut(exchange: Exchange) -> web.StreamResponse:
-    answer = await exchange.forward()
-    head = await exchange.stream(len(answer.body))
-    await head.write(answer.body[: len(answer.body) // 2])
+    body = _bytes(await exchange.forward())
+    head = await exchange.stream(len(body))
+    await head.write(body[: len(body) // 2])
     assert exchange.request.transport is not None
     exchange.request.transport.close()
     return head
 
 
 async def _endless(exchange: Exchange) -> web.StreamResponse:
-    head = await exchange.stream(None)
+    head, spaces = await exchange.stream(None), b" " * (1 << 16)
     while True:
-        await head.write(_SPACES)
-        exchange.proxy.endless_bytes += len(_SPACES)
+        await head.write(spaces)
+        exchange.proxy.endless_bytes += len(spaces)
         await asyncio.sleep(0)
 
 
 async def _gone(exchange: Exchange) -> web.StreamResponse:
     """The server is gone, until somebody opens it again."""
-    await exchange.proxy._close(everything=True)
+    await exchange.proxy.close(everything=True)
     return web.Response()
 
 
@@ -312,17 +275,12 @@ async def _same(exchange: Exchange) -> web.StreamResponse:
     first, own = exchange.proxy.first, await _pass_on(exchange)
     if first is None:
         return own
-    assert isinstance(own.body, bytes)
-    count = json.loads(own.body)["usage"]["prompt_tokens"]
-    return _response(first.edited(lambda body: body["usage"].update(prompt_tokens=count)))
+    count = json.loads(_bytes(own))["usage"]["prompt_tokens"]
+    return _edited(first, lambda body: body["usage"].update(prompt_tokens=count))
 
 
-def _choices(edit: Callable[[Body], Any]) -> Callable[[Body], None]:
-    def all_of(body: Body) -> None:
-        for choice in body.get("choices", ()):
-            edit(choice)
-
-    return all_of
+def _choices(edit: Edit) -> Edit:
+    return lambda body: [edit(choice) for choice in body.get("choices", ())]
 
 
 def _empty(choice: Body) -> None:
@@ -350,25 +308,11 @@ def _half(body: Body) -> None:
         turn["content"] = turn["content"][len(turn["content"]) // 2 :]
 
 
-async def _half_asked(exchange: Exchange) -> web.StreamResponse:
-    silent = _without("prompt_token_ids")
-    answer = (await exchange.forward(_half)).edited(silent)
-    return _response(answer.edited(_choices(silent)))
-
-
-async def _another(exchange: Exchange) -> web.StreamResponse:
-    """What another model would: other tokens, and other log-probs of what it reads."""
-
-    def less_likely(choice: Body) -> None:
-        for token in (t for e in choice.get("prompt_logprobs") or () for t in (e or {}).values()):
-            token["logprob"] -= 0.3
-        if logprobs := choice.get("logprobs"):
-            logprobs["token_logprobs"] = [value - 0.3 for value in logprobs["token_logprobs"]]
-
-    if exchange.request.method == "GET":
-        return await _pass_on(exchange)
-    answer = await exchange.forward(lambda body: body.update(seed=body.get("seed", 0) + 1))
-    return _response(answer.edited(_choices(less_likely)))
+def _less_likely(choice: Body) -> None:
+    for token in (t for e in choice.get("prompt_logprobs") or () for t in (e or {}).values()):
+        token["logprob"] -= 0.3
+    if logprobs := choice.get("logprobs"):
+        logprobs["token_logprobs"] = [value - 0.3 for value in logprobs["token_logprobs"]]
 
 
 def _shorter(choice: Body) -> None:
@@ -378,12 +322,14 @@ def _shorter(choice: Body) -> None:
             values.pop()
 
 
-def _without(*names: str) -> Callable[[Body], None]:
-    def drop(fields: Body) -> None:
-        for name in names:
-            fields.pop(name, None)
+def _without(*names: str) -> Edit:
+    return lambda fields: [fields.pop(name, None) for name in names]
 
-    return drop
+
+def _silent(body: Body) -> None:
+    """Neither answer nor choices tell which prompt was read."""
+    for of in (body, *body.get("choices", ())):
+        of.pop("prompt_token_ids", None)
 
 
 # These end an attempt, or the run.
@@ -391,20 +337,18 @@ ERRORS: dict[str, Fault] = {str(n): _status(n) for n in (400, 401, 403, 404, 413
 # After these an attempt is asked for again.
 PASSING: dict[str, Fault] = {
     **{str(n): _status(n) for n in (408, 429, 500, 501, 502, 503, 504, 529)},
-    "429 with seconds": _status(429, lambda: str(RETRY_S)),
+    "429 with seconds": _status(429, Retry_After=str(RETRY_S)),
     "reset before": _reset_before,
     "reset after": _reset_after,
     "refused": _refused,
     "cut": _cut,
     "no JSON": _instead(b'{"choices": [{"text": "4'),
     "no object": _instead(b'["a", "list"]'),
-    "empty choices": _answer(lambda body: body.update(choices=[])),
-    "null choices": _answer(lambda body: body.update(choices=None)),
-    **{
-        reason: _answer(_choices(lambda choice, reason=reason: choice.update(finish_reason=reason)))
-        for reason in ("abort", "error")
-    },
-    "unequal lengths": _answer(_choices(_shorter)),
+    "empty choices": _with(lambda body: body.update(choices=[])),
+    "null choices": _with(lambda body: body.update(choices=None)),
+    "abort": _with(_choices(lambda choice: choice.update(finish_reason="abort"))),
+    "error": _with(_choices(lambda choice: choice.update(finish_reason="error"))),
+    "unequal lengths": _with(_choices(_shorter)),
 }
 FAULTS: dict[str, Fault] = {
     **ERRORS,
@@ -416,35 +360,39 @@ FAULTS: dict[str, Fault] = {
     "gone": _gone,
     # These look like answers.
     "same": _same,
-    "empty": _answer(_choices(_empty)),
-    "filtered": _answer(_choices(_filtered)),
-    "half a prompt": _half_asked,
-    "strange token": _answer(_choices(lambda choice: choice["token_ids"].__setitem__(0, 1 << 20))),
-    "another": _another,
+    "empty": _with(_choices(_empty)),
+    "filtered": _with(_choices(_filtered)),
+    "half a prompt": _with(_silent, ask=_half),
+    "strange token": _with(_choices(lambda choice: choice["token_ids"].__setitem__(0, 1 << 20))),
+    # What another model would: other tokens, and other log-probs of what it reads.
+    "another": _with(
+        _choices(_less_likely), lambda body: body.update(seed=body.get("seed", 0) + 1)
+    ),
     # Servers that lack something, or add something.
-    "no token ids": _answer(_choices(_without("token_ids", "prompt_token_ids"))),
-    "echo only": _ask(_without("prompt_logprobs")),
-    "no echo": _ask(_without("prompt_logprobs", "echo")),
-    "no log-probs": _answer(_choices(lambda choice: choice.update(logprobs=None))),
+    "no token ids": _with(_choices(_without("token_ids", "prompt_token_ids"))),
+    "echo only": _with(ask=_without("prompt_logprobs")),
+    "no echo": _with(ask=_without("prompt_logprobs", "echo")),
+    "no log-probs": _with(_choices(lambda choice: choice.update(logprobs=None))),
 }
 
 
 @contextlib.contextmanager
-def faulty(upstream: str, plan: Plan = always(None)) -> Iterator[Proxy]:  # noqa: B008
+def faulty(upstream: str, plan: Plan | None = None) -> Iterator[Proxy]:
     """A proxy on a free port, in a thread of this process.
 
     Args:
         upstream: the server's address, without /v1.
         plan: see above.
     """
-    proxy, loop = Proxy(upstream, plan), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    proxy = Proxy(upstream)
+    proxy.reset(plan)
+    thread = threading.Thread(target=proxy.loop.run_forever, daemon=True)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(proxy.start(), loop).result()
+        asyncio.run_coroutine_threadsafe(proxy.start(), proxy.loop).result()
         yield proxy
     finally:
-        asyncio.run_coroutine_threadsafe(proxy.stop(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
+        asyncio.run_coroutine_threadsafe(proxy.stop(), proxy.loop).result()
+        proxy.loop.call_soon_threadsafe(proxy.loop.stop)
         thread.join()
-        loop.close()
+        proxy.loop.close()

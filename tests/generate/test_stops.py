@@ -58,12 +58,3 @@ def test_a_server_ends_at_stop_strings(
     asked = ["engine=openai", f"engine.url={server.url}", "engine.in_flight=32"]
     Command(tmp_path / "run", forker, *asked, *ASKED[1:]).finish()
     assert_cut(tmp_path / "run", whole_run[0])
-
-
-@pytest.mark.soak
-def test_chat_turns_end_at_stop_strings(forker: Forker, server: Server, tmp_path: Path) -> None:
-    asked = ["engine=openai", f"engine.url={server.url}", "engine.api=chat", *ASKED[1:]]
-    Command(tmp_path / "run", forker, *asked, "sampling.prompt_logprobs=false").finish()
-    rows = attempts(tmp_path / "run").values()
-    assert rows and not [row for row in rows if any(word in row["text"] for word in STOP)]
-    assert {row["finish_reason"] for row in rows} == {"stop"}

@@ -71,27 +71,6 @@ EXPECTED = {
 }
 
 
-NESTED = r"\boxed{" * 1_100 + "2" + "}" * 1_100
-
-
-def test_no_response_ends_a_command(tmp_path: Path, capsys: Capsys) -> None:
-    hostile = [NESTED, r"\boxed{2" * 1_100, r"\boxed{" + "{" * 10**5, "(" * 10**5, r"\boxed{2}"]
-    rows = [
-        {"model": "m", "question": f"q{i}", "trial": 0, "gold": "2", "text": text}
-        for i, text in enumerate(hostile)
-    ]
-    settings = [
-        f"source={write_questions(tmp_path / 'in.jsonl', rows)}",
-        f"runs={tmp_path / 'runs'}",
-    ]
-    assert main(["import", "dataset=d", *settings]) == 0
-    [folder] = (path.parent for path in tmp_path.glob("runs/*/*/config.yaml"))
-    assert main(["grade", str(folder)]) == 0
-    run = Run(load_folder(folder, []))
-    assert [grades(run)[f"q{i}", 0]["outcome"] for i in (0, 4)] == ["correct", "correct"]
-    assert main(["score", str(folder)]) == 0
-
-
 def test_grader_exceptions(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     run, find, decide = ungraded_run(tmp_path / "run"), verifiers.find, grading.decide
 

@@ -1,12 +1,5 @@
 """The paper's numbers, rows and models: the data files agree with themselves and with the text."""
 
-import itertools
-from collections.abc import Mapping
-
-import numpy as np
-import pytest
-from scipy.stats import norm
-
 from bayes_at_n.pipeline.config.compose import CONFIGS
 from bayes_at_n.pipeline.paper import printed
 
@@ -22,77 +15,6 @@ def test_the_subsets_are_those_of_tables_8_to_10() -> None:
     assert found[0].models == (4, 13, 14, 18, 19)
     assert found[0].printed == {"aime24": 13.5, "aime25": 69.0, "hmmt25": 11.9, "brumo25": 8.8}
     assert found[-1].printed == {"aime24": 73.1, "aime25": 78.7, "hmmt25": 72.7, "brumo25": 53.2}
-
-
-def test_printed_numbers_have_known_fields_and_consistent_tables() -> None:
-    found = printed.numbers()
-    assert {n.version for n in found} == {"000", "001", "both"}
-    reasons = {"exact", "rounded", "simulated", "bootstrap", "approximate"}
-    assert {n.reason for n in found} == reasons
-    by_id = {n.id: n.value for n in found}
-    for z in ("aime25", "aime24", "hmmt25", "brumo25"):  # section 3.2 agrees with itself
-        assert norm.cdf(by_id[f"ranks.z.{z}"]) == pytest.approx(by_id[f"ranks.rho.{z}"], abs=5e-4)
-    for version, models in (("000", 11), ("001", 20)):
-        for task in printed.TASKS:
-            plain = _column(by_id, version, task, "plain")
-            assert sorted(plain) == list(range(1, models + 1))
-            dense = [
-                rank
-                for _, rank in sorted(zip(plain, _column(by_id, version, task, "ci"), strict=True))
-            ]
-            assert dense[0] == 1 and set(np.diff(dense)) <= {0, 1}
-            ties = sum(dense.count(rank) > 1 for rank in set(dense))
-            assert ties == by_id[f"ranks.{version}.ties.{task}"]
-    for key in ("hours", "completion"):
-        total = sum(by_id[f"cost.{key}.{task}"] for task in printed.TASKS)
-        assert total == pytest.approx(by_id[f"cost.{key}.total"], abs=0.2)
-
-
-def _column(by_id: Mapping[str, float], version: str, task: str, kind: str) -> list[int]:
-    end = f".{task}.{kind}"
-    return [
-        int(v) for k, v in by_id.items() if k.startswith(f"ranks.{version}.") and k.endswith(end)
-    ]
-
-
-def test_the_eleven_models_fit_the_twenty_rows_as_the_data_file_says() -> None:
-    by_id = {n.id: n.value for n in printed.numbers()}
-
-    def rows(version: str) -> dict[str, tuple[float, ...]]:
-        starts = {
-            k.removeprefix(f"ranks.{version}.").rsplit(".", 2)[0]
-            for k in by_id
-            if k.startswith(f"ranks.{version}.") and k.endswith("plain")
-        }
-        return {
-            s: tuple(by_id[f"ranks.{version}.{s}.{t}.plain"] for t in printed.TASKS) for s in starts
-        }
-
-    eleven = sorted(rows("000").items(), key=lambda item: item[1][1])
-    twenty = sorted(rows("001").items(), key=lambda item: item[1][1])
-    found: list[tuple[int, ...]] = [()]
-    for i, (_, ranks) in enumerate(eleven):
-        found = [
-            (*fit, row)
-            for fit, row in itertools.product(found, range(20))
-            if all(
-                (twenty[fit[j]][1][t] < twenty[row][1][t]) == (eleven[j][1][t] < ranks[t])
-                for j in range(i)
-                for t in range(4)
-            )
-        ]
-    places = {name: sorted({1 + fit[i] for fit in found}) for i, (name, _) in enumerate(eleven)}
-    assert len(found) == 6
-    assert places.pop("Qwen3-Thinking") == [1, 2] and places.pop("OpenThinker2") == [9, 10, 11]
-    assert {name: rows for name, rows in places.items()} == {
-        "gpt-oss-high": [3], "gpt-oss-medium": [4], "gpt-oss-low": [8], "LIMO-v2": [13],
-        "EXAONE-4.0": [14], "OpenThinker3": [16], "OR-Nemotron": [17], "DS-R1-Qwen": [18],
-        "Sky-T1-Flash": [19],
-    }  # fmt: skip
-    named = [name for name, _ in twenty]
-    assert named[:2] == ["Qwen3-Thinking", "Qwen3-4B"]  # settled by the text
-    assert all(named[row - 1] == name for name, [row] in places.items())
-    assert [n for n in named if n.startswith("row")] == printed.rows_001()[1]
 
 
 def test_all_of_the_papers_models_are_in_configs() -> None:

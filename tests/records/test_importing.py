@@ -243,15 +243,15 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         ("folder", r"p.parquet: .*git lfs pull"),
         ("empty.csv", "is empty"),
         ("binary", "no kind of records"),
-        ("wide.csv", "UTF-16"),
+        ("wide.csv", "UTF-8"),
         ("x.csv.gz", "gunzip x.csv.gz"),
-        ("none", "has no records .* name the file"),
+        ("none", "an NPZ is named as a file"),
         ("nothing", "no such file or folder"),
     ):
         with pytest.raises(UserError, match=remedy):
             bring(tmp_path, tmp_path / name)
-    (tmp_path / "folder" / "samples_a.jsonl").write_text('{"doc_id": 1}')
-    with pytest.raises(UserError, match=r"\(\*.parquet\); it has 1 of lm_eval"):
+    (tmp_path / "folder" / "samples_a.jsonl").write_text('{"doc_id": 1, "resps": []}')
+    with pytest.raises(UserError, match=r"no trace; it has 1 of lm_eval"):
         bring(tmp_path, tmp_path / "folder", "kind=trace")
     with pytest.raises(UserError, match=r"1 damaged line skipped: binary, line 1 \(not UTF-8\)"):
         bring(tmp_path, tmp_path / "binary", "kind=jsonl", "model=m")
@@ -271,7 +271,7 @@ def test_a_folder_of_csv_is_read_and_names_choose(tmp_path: Path, capsys: Capsys
     runs = bring(tmp_path, folder, "dataset=d", "kind=csv")
     err = capsys.readouterr().err
     assert folders(runs) == ["d/a", "d/b"]
-    assert "read as csv (2 files *.csv)" in err
+    assert "read as csv (2 files of CSV)" in err
     assert "empty.csv: is empty" in err and "a/x.csv, line 5 (outcome: not 'maybe')" in err
     assert folders(bring(tmp_path / "b", folder, "dataset=d", "kind=csv", "model=org/b")) == ["d/b"]
     capsys.readouterr()

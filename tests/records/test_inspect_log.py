@@ -2,20 +2,20 @@
 
 import json
 import shutil
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import run_of
-from record_files import bring, by_key, opened, out, rows_of
+from helpers import Capsys, outcome_words
+from record_files import bring, by_key, folders, opened, out, rows_of
 from test_eee import same, two_runs
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import inspect_log
 from bayes_at_n.pipeline.records.formats import FORMATS
+from bayes_at_n.pipeline.records.logs import looks
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.scoring import avg, uncertainty
@@ -81,7 +81,7 @@ SAMPLES = [sample(q, e, "C" if (q + e) % 2 else "I") for q in (1, 2) for e in (1
 def test_logs_are_known_by_their_content_and_read_part_by_part(tmp_path: Path) -> None:
     for make in (eval_file, json_file):
         path = make(tmp_path / "any.name", SAMPLES)
-        kinds = [name for name, form in FORMATS.items() if form.looks(path, path.read_bytes())]
+        kinds = [name for name, form in FORMATS.items() if looks(form, path, path.read_bytes())]
         assert kinds[0] == "inspect"
         parts = list(inspect_log._records(path))
         assert list(map(json.dumps, parts)) == list(map(json.dumps, [HEAD, *SAMPLES]))
@@ -120,20 +120,47 @@ def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) ->
         list(inspect_log._records(tmp_path / "other.eval"))
 
 
-def test_without_the_library_one_line_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    run_of(tmp_path, "x")
+def test_without_the_library_one_line_names_the_extra(tmp_path: Path) -> None:
+    packed = eval_file(tmp_path / "a.eval", SAMPLES)
+    deflated, other = (b"\x14\0\0\0" + bytes([method, 0]) for method in (8, 98))
+    packed.write_bytes(packed.read_bytes().replace(deflated, other))
     with pytest.raises(UserError, match=r"pip install .bayes-at-n\[inspect\]"):
-        bring(tmp_path, eval_file(tmp_path / "a.eval", SAMPLES))
-    with pytest.raises(UserError, match=r"to=inspect needs .* pip install .bayes-at-n\[inspect\]"):
-        out(tmp_path, "to=inspect")
+        bring(tmp_path, packed)
 
 
 @pytest.fixture
 def library() -> Any:
     return pytest.importorskip("inspect_ai.log", reason="no inspect_ai: make extras")
+
+
+@pytest.mark.parametrize("make", [eval_file, json_file])
+def test_epochs_become_trials(make: Any, tmp_path: Path, capsys: Capsys) -> None:
+    failed = {"error": {"message": "m"}, "scores": None}
+    odd = [
+        sample(2, 2, "N", limit={"type": "token"}),
+        sample(2, 3, "P"),
+        sample(2, 4, "C", **failed),
+    ]
+    spec = HEAD["eval"] | {"dataset": {"name": "aime_2025"}}  # which lists no ids
+    make(tmp_path / "logs" / "new.eval", [*SAMPLES[:-2], *odd], HEAD | {"version": 3, "eval": spec})
+    older = HEAD | {"eval": spec | {"created": "2026-10-01T10:00:00+00:00"}}
+    make(tmp_path / "logs" / "older.eval", SAMPLES, older)
+    runs = bring(tmp_path, tmp_path / "logs")
+    err = capsys.readouterr().err
+    for line in ("older", "match counts", "value other than 0 and 1", "ended by an error"):
+        assert line in err
+    assert folders(runs) == ["aime25/qwen3-4b"]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    assert [q["question_id"] for q in run.questions] == ["aime25-00", "aime25-01"]
+    assert run.questions[0]["problem"] == "What is 1?" and run.questions[1]["gold"] == "2"
+    assert run.questions[0]["prompt"] == "What is 1? Box it."
+    words = ["wrong", "correct", "wrong"], ["correct", "no_answer", "pending"]
+    assert outcome_words(run).tolist() == [*words]
+    one = by_key(run, "attempts", ATTEMPTS)["aime25-01", 1]
+    assert (one["text"], one["finish_reason"]) == ("Epoch 2.</think>It is \\boxed{2}.", "length")
+    assert (one["prompt_tokens"], one["completion_tokens"]) == (11, 40)
+    with pytest.raises(UserError, match="no such value, but match, other"):
+        bring(tmp_path / "again", tmp_path / "logs", "metric=f1")
 
 
 @pytest.mark.soak
@@ -173,7 +200,7 @@ def test_what_inspect_wrote_itself_comes_in_whole(
         assert texts == {(s.id, s.epoch): s.output.completion for s in log.samples}
     data = next(Path("eval").glob("*.eval")).read_bytes()
     Path("cut.eval").write_bytes(data[: len(data) // 2])
-    with pytest.raises(UserError, match="no log of inspect_ai can be read"):
+    with pytest.raises(UserError, match="has no usable record"):
         bring(tmp_path / "cut", Path("cut.eval"))
 
 

@@ -115,7 +115,7 @@ def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
     err = capsys.readouterr().err
     assert "5 damaged lines skipped: samples_x.jsonl, line 2" in err
     assert "skipped: samples_x.jsonl, line 4\n" in err
-    assert "1 damaged row skipped: samples_x.jsonl, line 8 (no doc_id)" in err
+    assert "1 damaged row skipped: samples_x.jsonl, line 8 (no question)" in err
     run = opened(runs / "x" / "tiny")
     assert (outcome_words(run) == "correct").sum() == 2
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 1

@@ -3,6 +3,7 @@
 What models wrote is hostile here: it must be shown, and run nothing.
 """
 
+import itertools
 import json
 import os
 import re
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import make_run
 from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
@@ -212,29 +212,20 @@ def test_filters_live_in_the_address_over_all_models(page: Any, index_html: Path
     expect(current).to_have_count(1)
     address, opened = page.url, current.inner_text()
     assert "sort=long" in address and "outcome=correct" in address and "models=all" in address
-    first = rows.first.inner_text()
     page.goto("about:blank")
     page.goto(address)  # as a link that somebody was sent
     expect(count).to_have_text("20 of 36 attempts")
     expect(current).to_have_text(opened, use_inner_text=True)
-    assert rows.first.inner_text() == first
     tokens = [int(line.split(" tokens")[0].split()[-1]) for line in rows.all_inner_texts()]
     assert tokens == sorted(tokens, reverse=True) and len({*tokens}) > 2
     page.keyboard.press("/")
-    page.fill("#by-text", "=2")
-    expect(count).to_have_text("20 of 36 attempts")
     page.fill("#by-text", "Q/3")
     expect(count).to_have_text("8 of 36 attempts")
     page.fill("#by-text", "onerror")
     expect(count).to_have_text("0 of 36 attempts")
     expect(page.locator("#attempt")).to_contain_text("No attempt matches these filters")
     expect(page.locator("#attempt [aria-label=Response]")).to_have_count(0)  # nothing stale
-    page.fill("#by-text", "")
     page.select_option("#by-outcome", "")
-    page.select_option("#by-end", "1")
-    expect(count).to_have_text("2 of 36 attempts")
-    page.select_option("#by-end", "")
-    page.fill("#by-text", "onerror")
     page.select_option("#by-in", "responses")
     expect(count).to_have_text("4 of 36 attempts")  # two of q<b>1, two of q2: in texts alone
     page.go_back()
@@ -315,33 +306,16 @@ def test_themes_and_narrow_screens(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_printed_report_has_at_most_six_pages(browser: Any, index_html: Path) -> None:
-    page = browser.new_page()
-    page.goto(f"{index_html.as_uri()}#set")
-    page.wait_for_selector("#panel-1 .map td a")
-    page.emulate_media(media="print")
-    expect(page.locator("#panel-1 .first .notes li").last).to_be_visible()
-    expect(page.locator("#made-1")).to_be_hidden()  # as it is folded
-    pages = re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))
-    assert 1 <= len(pages) <= 6
-    page.close()
-
-
-@pytest.mark.browser
 def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     title = page.title()
     expect(page.locator("#panel-1 .map td a")).to_have_count(6)
-    cell = page.locator("#panel-1 .map td a").nth(1)
-    name = cell.get_attribute("aria-label")
+    name = page.locator("#panel-1 .map td a").nth(1).get_attribute("aria-label")
     page.locator("#panel-1 .map td a").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
-    page.wait_for_selector("#attempt h3:focus")
-    expect(page.locator("#list-count")).to_contain_text("6 of")
-    item = page.locator("#list a").nth(2)
-    item.focus()
+    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0'):focus")
+    page.locator("#list a").nth(2).focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 2')")
     page.wait_for_selector("#list a[aria-current]:focus")
@@ -349,16 +323,11 @@ def test_the_focus_follows_what_is_opened(page: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("#attempt h3:has-text('q2 · trial 3')")
     page.wait_for_selector("#attempt button[title='key j']:focus")
-    page.keyboard.press("m")
-    page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 3')")
-    page.wait_for_selector("#attempt button[title='key j']:focus")
     expect(page).not_to_have_title(title)
     page.keyboard.press("Escape")
     page.wait_for_selector("#panel-1:visible")
     expect(page.get_by_label(name, exact=True)).to_be_focused()
     expect(page).to_have_title(title)
-    page.go_back()
-    page.wait_for_selector("#attempt h3:has-text('plain · q2 · trial 3'):focus")
 
 
 @pytest.mark.browser
@@ -375,12 +344,7 @@ def test_tokens_are_read_by_keys(page: Any) -> None:
     expect(group.locator("[data-i='25']")).to_have_text(HOSTILE[0][25])
     group.locator("[data-i='25']").hover()
     expect(said).to_contain_text("token 25: ")
-    nats = re.search(r"−(\d\.\d+)", said.inner_text())
-    assert nats is not None and float(nats[1]) == pytest.approx(0.5, abs=0.006)
-    page.keyboard.press("End")
-    last = len(HOSTILE[0]) - 1
-    expect(said).to_contain_text(f"token {last}: ")
-    expect(group.locator("[tabindex='0']")).to_have_count(1)
+    expect(said).to_contain_text("−0.5")
     go(page, "set", "evil", "q2", 4)
     group.locator("[tabindex='0']").focus()
     page.keyboard.press("ArrowDown")  # -.02 a token: 2 bits at the 70th
@@ -409,31 +373,23 @@ def test_after_a_broken_address_everything_still_works(page: Any, index_html: Pa
     page.wait_for_selector("#attempt h3:has-text('trial 0')")
 
 
-DAMAGED = ["{}", "null", "[]", '{"q":[0],"t":[0]}', None]
-
-
 @pytest.mark.browser
-@pytest.mark.parametrize("texts", [DAMAGED[-2:], pytest.param(DAMAGED, marks=pytest.mark.soak)])
-def test_a_damaged_side_file_leaves_nothing_of_another(
-    browser: Any, copied: Path, texts: list[str | None]
-) -> None:
+def test_a_damaged_side_file_leaves_nothing_of_another(browser: Any, copied: Path) -> None:
     page = browser.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    for text in texts:
-        for ending in ("0-0-0", "0-q0"):
-            [path] = copied.parent.glob(f"attempts/*/{ending}.js")
-            sound = path.read_text()
-            path.write_text("" if text is None else f'bayesReport("{ending}",{text});\n')
-            page.goto("about:blank")
-            page.goto(f"{copied.as_uri()}#set/evil/q2/0")
-            page.wait_for_selector(f"#attempt [role=alert]:has-text('{ending}.js is damaged')")
-            expect(page.locator("#list a")).to_have_count(0 if ending == "0-q0" else 6)
-            page.click("#filters button[type=reset]")
-            page.keyboard.press("j")
-            page.keyboard.press("m")
-            path.write_text(sound)
-            assert not wrong, text
+    for text, ending in itertools.product(('{"q":[0],"t":[0]}', None), ("0-0-0", "0-q0")):
+        [path] = copied.parent.glob(f"attempts/*/{ending}.js")
+        sound = path.read_text()
+        path.write_text("" if text is None else f'bayesReport("{ending}",{text});\n')
+        page.goto("about:blank")
+        page.goto(f"{copied.as_uri()}#set/evil/q2/0")
+        page.wait_for_selector(f"#attempt [role=alert]:has-text('{ending}.js is damaged')")
+        expect(page.locator("#list a")).to_have_count(0 if ending == "0-q0" else 6)
+        for key in "jm":
+            page.keyboard.press(key)
+        path.write_text(sound)
+        assert not wrong, text
     page.close()
 
 
@@ -463,64 +419,6 @@ def test_the_answer_is_marked_by_the_letter_the_attempt_saw(browser: Any, copied
 
 
 @pytest.mark.browser
-def test_a_late_fault_does_not_replace_a_newer_attempt(browser: Any, copied: Path) -> None:
-    [lost] = copied.parent.glob("attempts/*/1-q0.js")
-    lost.unlink()
-    page = browser.new_page()
-    page.goto(f"{copied.as_uri()}#set/evil/q2/0")
-    page.wait_for_selector("#attempt h3:has-text('q2 · trial 0')")
-    with page.expect_event("requestfailed", lambda request: request.url.endswith(lost.name)):
-        page.evaluate(
-            "() => { location.hash = 'other/evil/z/0'; dispatchEvent(new Event('hashchange'));"
-            " location.hash = 'set/evil/q2/1'; dispatchEvent(new Event('hashchange')); }"
-        )
-    page.wait_for_selector("#attempt h3:has-text('q2 · trial 1')")
-    assert page.locator("#attempt [role=alert]").count() == 0
-    page.evaluate("location.hash = 'other/evil/z/0'")
-    page.wait_for_selector("#attempt [role=alert]:has-text('1-q0.js is missing')")
-    page.close()
-
-
-@pytest.mark.browser
-def test_every_cell_of_the_map_can_be_read(page: Any) -> None:
-    page.click(".tabs bdi:text-is('set')")
-    page.wait_for_selector("#panel-1 .map td a")
-    shown = """() => {
-          const cell = document.querySelector("#panel-1 .map td a");
-          const pen = document.createElement("canvas").getContext("2d",
-            { willReadFrequently: true });
-          const rgb = (colour) => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
-            return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)]; };
-          return Array.from({ length: 101 }, (_, share) => {
-            cell.style.setProperty("--share", share);
-            const style = getComputedStyle(cell);
-            return [rgb(style.color), rgb(style.backgroundColor)];
-          });
-        }"""
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        part = np.array(page.evaluate(shown)) / 255
-        linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
-        bright = linear @ [0.2126, 0.7152, 0.0722]  # relative luminance, WCAG 2.2
-        contrast = (bright.max(axis=1) + 0.05) / (bright.min(axis=1) + 0.05)
-        assert len(np.unique(bright[:, 1])) > 50 and contrast.min() >= 4.5
-
-
-@pytest.mark.browser
-def test_the_first_screen_says_what_is_best_and_whether_it_is_settled(page: Any) -> None:
-    page.click(".tabs bdi:text-is('set')")
-    block = page.locator("#panel-1 .first")
-    expect(block.locator("h3")).to_contain_text("cannot be told apart on these 3 questions")
-    expect(block.locator("tbody th")).to_have_count(2)
-    assert block.locator("tbody th + td").all_inner_texts() == ["1–2", "1–2"]
-    expect(block.locator("tbody tr").first).to_contain_text("0.50")  # P(best) of two alike
-    assert (
-        page.evaluate("document.querySelector('#panel-1 .first').getBoundingClientRect().bottom")
-        < 800
-    )
-
-
-@pytest.mark.browser
 def test_the_map_has_the_hardest_question_first_and_tells_what_it_asks(page: Any) -> None:
     page.click(".tabs bdi:text-is('set')")
     place = page.locator("#panel-1 .map")
@@ -533,33 +431,11 @@ def test_the_map_has_the_hardest_question_first_and_tells_what_it_asks(page: Any
     expect(page.locator("#tip")).to_contain_text("q2: 3 of 6 correct")
     page.mouse.move(0, 0)
     expect(page.locator("#tip")).to_be_hidden()
-    place.locator("td a").first.focus()
-    expect(page.locator("#tip")).to_contain_text("q<b>1")
-    page.keyboard.press("ArrowRight")
-    expect(page.locator("#tip")).to_contain_text("q2: 3 of 6 correct")
 
 
 @pytest.mark.browser
-def test_no_figure_is_cut(page: Any) -> None:
-    page.set_viewport_size({"width": (width := 390), "height": 844})
-    page.click(".tabs bdi:text-is('set')")
-    page.wait_for_selector("#panel-1 .map td a")
-    for part in ("#panel-1 .lead", "#panel-1 h4", "#panel-1 .hint"):  # names may be long
-        page.evaluate("part => document.querySelector(part).append('m'.repeat(300))", part)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    cut = page.evaluate(
-        """() => [...document.querySelectorAll("#panel-1 :is(figure *, .map table)")]
-          .filter((part) => !part.ownerSVGElement || part.localName === "text")
-          .filter((part) => { const { left, right } = part.getBoundingClientRect();
-            return left < 0 || right > innerWidth; }).map((part) => part.outerHTML.slice(0, 99))"""
-    )
-    assert cut == []
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("fits", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
-    browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+    browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = single.pack
 
@@ -570,8 +446,7 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
         assert sum(single.size(*file) for file in found.files.items()) <= room
         return found
 
-    if not fits:
-        monkeypatch.setattr(single, "pack", tight)
+    monkeypatch.setattr(single, "pack", tight)
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set,other", "single=true"])
     build.report(cfg)
     index = tmp_path / "report.html"
@@ -584,12 +459,8 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
     go(page, "set", "evil", "q2", 0)
     expect(page.locator("[aria-label=Response] math")).not_to_have_count(0)
     page.evaluate("location.hash = 'set/evil/q2/5'")
-    if not fits:
-        page.wait_for_selector("#attempt [role=alert]:has-text('all but those of the first 5')")
-        expect(page.locator(".meta")).to_contain_text("of 6 trials")
-    else:
-        page.wait_for_selector("#attempt h3:has-text('q2 · trial 5')")
-        expect(page.locator("[aria-label=Response]")).to_contain_text("window.owned")
+    page.wait_for_selector("#attempt [role=alert]:has-text('all but those of the first 5')")
+    expect(page.locator(".meta")).to_contain_text("of 6 trials")
     assert asked == [index.as_uri()] and page.evaluate("window.owned") is None
     page.close()
 

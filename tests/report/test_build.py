@@ -14,9 +14,7 @@ from helpers import Capsys
 
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.report import build, panels, single
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.report import build, panels
 
 
 def side(out: Path) -> Path:
@@ -115,11 +113,3 @@ def test_libraries_are_the_published_ones(name: str, digest: str) -> None:
         library = library.partition(b"*/\n")[2]  # behind its license
     assert base64.b64encode(hashlib.sha384(library).digest()).decode() == digest
     assert not re.search(rb"\beval\(|new Function", library)
-
-
-def test_more_than_fits_is_not_even_written(monkeypatch: pytest.MonkeyPatch, runs: Path) -> None:
-    run = runfolder.Run(load_folder(runs / "set" / "evil", []))
-    assert single.most_trials([run]) is None
-    size = sum(path.stat().st_size for path in run.attempts.glob("*"))
-    monkeypatch.setattr(single, "LIMIT", size // 8 + 1)
-    assert single.most_trials([run]) == run.cfg.sampling.trials // 2

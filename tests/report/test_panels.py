@@ -1,28 +1,11 @@
-"""What the page shows: its first screen, rubrics and figures."""
+"""What the page shows on its first screen."""
 
 import numpy as np
-import pytest
 
-from bayes_at_n.pipeline.compare import comparison, several
+from bayes_at_n.pipeline.compare import comparison
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.report import panels
-
-
-def test_a_model_has_one_look_in_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    monkeypatch.setattr(panels, "figure", lambda *_: {})
-    for module, name in ((panels.plots, "score_by_cost"), (panels.curves, "by_cap")):
-        monkeypatch.setattr(module, name, lambda first, *_: asked.append(list(first)))
-    score = {"score": 0, "low": 0, "high": 1, "prior": "none", "ranks": "1–2"}
-    rows = [{"model": name, **score, "attempts": 2, "tokens_per_attempt": 9} for name in "ba"]
-    limits = [{"model": name, "max_tokens": 8} for name in "aabb"]
-    tables = {"leaderboard": Table("", [], rows), "caps": Table("", [], limits)}
-    cohort = from_arrays("coins", ["a", "b"], ["q"], [[[1, 0]], [[1, 1]]])
-    assert list(panels.figures(cohort, tables))
-    by_cost, limits_drawn = asked
-    assert [row["model"] for row in limits_drawn] == [*"bbaa"] and by_cost == ["b", "a"]
 
 
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
@@ -43,21 +26,3 @@ def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
         low, middle, high = drawn["forest"]["bars"][0]
         assert 0 <= low < middle <= high <= 100
         assert [c["title"] for c in drawn["columns"] if c["sorted"]] == ["avg"]
-
-
-def test_several_datasets_have_a_score_with_its_interval_and_ranks_each() -> None:
-    rng = np.random.default_rng(0)
-    one, two = (
-        from_arrays(name, ["a", "b"], [*"wxyz"], rng.integers(0, 2, (2, 4, 9))) for name in "de"
-    )
-    cfg = analysis.load([])
-    scores = several.scores([one, two], cfg)
-    drawn = panels.side_by_side(scores)
-    heads = [column["title"] for column in drawn["columns"]]
-    assert heads == ["model", "rank", "mean", "d", "rank", "e", "rank"]
-    row, cells = scores.rows[0], drawn["rows"][0]
-    assert cells[3] == (f"{row['d_score']:.3f} ±{row['d_half']:.3f}", str(row["d_score"]))
-    assert cells[4][0] == row["d_ranks"]
-    lead, *rest = panels.verdict(one, cfg)
-    assert lead[0].isupper() and len(lead.split()) <= 20
-    assert any("narrow the interval" in line or "new ones halve" in line for line in rest)

@@ -1,12 +1,8 @@
 """Side files: texts with the lengths and surprisal of their tokens."""
 
-import json
-import re
-import shutil
 import signal
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import make_tokenizer
@@ -15,7 +11,7 @@ from report_runs import MARKS, columns, value
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.report import build, texts, tokens
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.store import runfolder
 
 
 def test_a_written_replacement_character_keeps_the_heat() -> None:
@@ -76,27 +72,6 @@ def test_texts_are_in_the_files_that_numbers_name(runs: Path, tmp_path: Path) ->
             assert not shown["bits"] or len(shown["bits"].split(",")) == len(row["logprobs"])
 
 
-def test_of_an_attempt_that_is_there_twice_the_first_is_in_its_file(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(runs / "set" / "evil", tmp_path / "run")
-    run = runfolder.open_run(folder)
-    table = pa.concat_tables(pq.read_table(path) for path in sorted(run.attempts.glob("*")))
-    again = table.slice(1, 1).set_column(
-        table.column_names.index("text"), "text", pa.array(["made twice"])
-    )
-    parquet.write_part(run.attempts / "zzz.parquet", again)
-    ids, rows = [*MARKS], table.to_pylist()
-    keys = rowkeys.encode(table, pa.array(ids))
-    monkeypatch.setattr(texts, "FILE_BYTES", 200)
-    files, damage = texts.write(texts.Job(run.cfg, ids, keys, tmp_path / "0-0", None))
-    assert not damage and len({*files.tolist()}) > 2
-    for row, number in zip(rows, files.tolist(), strict=True):
-        shown = value(tmp_path / f"0-0-{number}.js")["rows"]
-        place = f"{ids.index(row['question_id'])}/{row['trial']}"
-        assert shown[place]["text"] == row["text"]
-
-
 def test_a_killed_process_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "SMALL", 0)
     monkeypatch.setattr(texts, "stored", lambda runs: 1)
@@ -114,12 +89,3 @@ def test_texts_of_the_first_trials_only(runs: Path, tmp_path: Path) -> None:
     assert [file >= 0 for file in index["file"]] == [trial < 2 for trial in index["t"]]
     with pytest.raises(UserError, match=r"report\.trials=0"):
         build.report(analysis.load([f"runs={runs}", "report.trials=0"]))
-
-
-def test_side_files_are_ascii_and_json(index_html: Path) -> None:
-    files = sorted(index_html.parent.glob("attempts/*/?-*.js"))
-    assert len(files) == 8  # numbers of two datasets; prompts and texts of three runs
-    for path in files:
-        found = re.fullmatch(r'bayesReport\("([^"]+)",(.+)\);\n', path.read_bytes().decode("ascii"))
-        assert found is not None and found[1] == path.stem
-        json.loads(found[2])

@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring import prediction_powered
+from bayes_at_n.scoring import labeled, prediction_powered
 
 MARKS = {"q1": "1100", "q2": "11~u", "q3": "0-"}  # 10 graded attempts, of unequal numbers
 
@@ -56,7 +56,8 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     weights = [1 / 3 / len(marks) for marks in MARKS.values() for _ in marks]
     at = [*range(0, 9, 2)]
     questions = [q for q, marks in MARKS.items() for _ in marks]
-    own = prediction_powered(said, [*truth.values()], at, weights, questions=questions)
+    sample = labeled(said, [*truth.values()], at, weights, questions=questions)
+    own = prediction_powered(sample)
     assert people["outcomes"]["value"] == pytest.approx(np.dot(said, weights))
     assert people["outcomes"]["corrected"]["value"] == pytest.approx(own.value)
     assert people["outcomes"]["corrected"]["high"] == pytest.approx(own.high)

@@ -10,7 +10,7 @@ from helpers import Capsys, add_verdicts, make_run
 
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.score.stated import stated_confidence
-from bayes_at_n.scoring import attempted_f, confidence_error
+from bayes_at_n.scoring import attempted_f, avg_ci, confidence_error
 
 
 @pytest.mark.parametrize("n", [1, 99, 100, 250, 1000])
@@ -23,7 +23,7 @@ def test_the_error_is_that_of_bins_of_equal_counts(n: int) -> None:
     for a, b in itertools.pairwise(edges):
         part = order[a:b]
         total += len(part) * (said[part].mean() - right[part].mean()) ** 2
-    assert confidence_error(said, right.astype(float)) == pytest.approx((total / n) ** 0.5)
+    assert confidence_error(said, right.astype(float))[0] == pytest.approx((total / n) ** 0.5)
     with pytest.raises(ValueError):
         confidence_error(said, right[1:].astype(float))
 
@@ -39,6 +39,7 @@ def test_a_run_whose_prompt_asks_for_confidence(tmp_path: Path, capsys: Capsys) 
         1,
     ) and "calibration" in capsys.readouterr().out
     assert found["mean"] == pytest.approx(0.8) and found["error"] == pytest.approx(0.8 - 2 / 3)
+    assert 0 <= found["low"] < found["error"] < found["high"] <= 1
     quiet = make_run(tmp_path / "quiet", {"q1": "1011"}, "verifier=none", texts=texts)
     score(quiet)
     assert "stated" not in json.loads((quiet.path / "scores.json").read_text())
@@ -58,7 +59,38 @@ def test_not_attempted_is_what_the_judge_says_not_what_was_cut_off(tmp_path: Pat
     assert found["not_attempted"] == pytest.approx(1 / 6)  # not the truncated one
     assert found["correct_of_attempted"] == pytest.approx(2 / 5)
     by_hand = 2 / (1 / (2 / 6) + 1 / (2 / 5))
-    assert found["f_score"] == pytest.approx(by_hand) == pytest.approx(attempted_f(1 / 3, 1 / 6))
+    assert found["f_score"] == pytest.approx(by_hand)
+    assert 0 <= found["f_low"] < by_hand < found["f_high"] <= 1
+
+
+@pytest.mark.parametrize("trials", [1, 8, 80])
+@pytest.mark.parametrize("spread", [0.0, 0.15])
+def test_the_interval_holds_the_error_of_endless_questions(trials: int, spread: float) -> None:
+    """60 or 240 questions whose chances p are stated with an error of each question."""
+    rng, questions = np.random.default_rng(3), 240 if trials == 1 else 60
+
+    def error(many: int, drawn: bool, size: int | None = None) -> tuple[float, float, float]:
+        p, row = rng.beta(0.8, 1.2, many), np.repeat(np.arange(many), trials)
+        said = (p + spread * rng.normal(0.5, 1, many)).clip(0, 1)[row]
+        return confidence_error(said, rng.random(row.size) < p[row] if drawn else p[row], size, row)
+
+    bins = questions * trials // max(100, 10 * trials)
+    truth = error(400_000 // trials, False, 400_000 // bins)[0]
+    ends = np.array([error(questions, True)[1:] for _ in range(200)])
+    held = (ends[:, 0] <= truth + 1e-9) & (truth <= ends[:, 1])
+    assert held.mean() > 0.91  # of 200: two standard errors are .03
+
+
+def test_the_interval_of_f_holds_it_and_is_where_the_mean_ends() -> None:
+    rng, held = np.random.default_rng(4), list[bool]()
+    for _ in range(150):
+        rates = rng.dirichlet([0.6, 0.8, 0.4], 40)  # wrong, correct, not attempted
+        R = (rng.random((40, 4, 1)) > rates.cumsum(axis=1)[:, None]).sum(axis=2)
+        _, right, silent = rates.mean(axis=0)
+        held.append((f := attempted_f(R))[1] <= 2 * right / (2 - silent) <= f[2])
+    assert np.mean(held) > 0.91
+    for end, x in zip((0, 2, 3), f, strict=True):
+        assert avg_ci(R, [0, 1, x / 2])[end] == pytest.approx(x)
 
 
 def test_confidence_is_read_from_the_end() -> None:

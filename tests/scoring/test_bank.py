@@ -54,26 +54,6 @@ def test_draws_have_the_chances_that_the_estimate_takes() -> None:
     assert sorted(bank.draw(9)) == [0, 1, 3]
 
 
-@pytest.mark.parametrize("mislead", [False, True])
-def test_it_covers_and_saves_what_earlier_models_tell(mislead: bool) -> None:
-    rng, asked, held = np.random.default_rng(1), [], []
-    for seed in range(12):
-        factors = rng.normal(size=(1000, 2))
-        own = rng.normal(size=1000)
-        outcomes = (own > 0 if mislead else factors[:, 0] + 0.3 * own > 0.2).astype(float)
-        for given in (None, factors):
-            bank, always = BankSequence(1000, given, width=0.1, seed=seed), True
-            while np.ptp(bank.interval()) > 0.1:
-                bank.add(outcomes[bank.draw(50)])
-                low, high = bank.interval()
-                always &= low <= outcomes.mean() <= high
-            asked.append(bank.asked)
-            held.append(always)
-    uniform, ours = np.reshape(asked, (-1, 2)).mean(axis=0)
-    assert np.mean(held) >= 0.9
-    assert uniform / ours > (0.93 if mislead else 1.5)
-
-
 def test_the_whole_bank_is_its_score_and_errors_are_named() -> None:
     bank = BankSequence(3)
     assert bank.interval() == (0.0, 1.0) and bank.estimate == 0.5

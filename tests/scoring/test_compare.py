@@ -1,7 +1,5 @@
 """Comparing two models, and the two kinds of uncertainty, against fractions and known truth."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from fractions import Fraction
@@ -152,20 +150,6 @@ def test_clusters_are_drawn_as_one(pair: tuple[Rows, Rows], drawn: list[str]) ->
     close(question_stderr(a[::-1], clusters=labels[::-1]), question_stderr(a, clusters=labels))
 
 
-@pytest.mark.parametrize("M", [2, 5, 30])
-def test_the_probability_for_other_questions_holds_its_level(M: int) -> None:
-    """No model is better; each is better at some questions. A normal claims twice what it may."""
-    rng, runs, N = np.random.default_rng(M), 10_000, 20
-    hardness, own = rng.normal(0, 2, (runs, 1, M)), rng.normal(0, 1, (runs, 2, M))
-    hits = rng.binomial(N, 1 / (1 + np.exp(hardness + own)))
-    c = paired_questions(*(Counts(np.stack([N - h, h], axis=-1)) for h in hits.swapaxes(0, 1)))
-    for level in (0.9, 0.95, 0.99):
-        claimed = [(c.probability >= level).mean(), (c.probability <= 1 - level).mean()]
-        assert max(claimed) <= 1 - level + 4 * math.sqrt(level * (1 - level) / runs)
-    by_normal = (c.z >= 1.645).mean() / 2
-    assert by_normal > 0.05 * (1.4 if M < 30 else 1)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -257,17 +241,3 @@ def test_pool_ci_is_the_t_interval_with_two_questions_more(pair: tuple[Rows, Row
         [2 + 3 * found[0], 3 * found[1], *(2 + 3 * x for x in found[2:])],
         1e-9,
     )
-
-
-@pytest.mark.parametrize(("M", "N"), [(5, 1), (5, 80), (30, 4)])
-def test_pool_ci_holds_the_score_of_the_pool(M: int, N: int) -> None:
-    """Also where questions are of two kinds, of which a sample may not have the rarer one."""
-    rng, runs = np.random.default_rng(M), 2_000
-    for p, truth in (
-        (np.full((runs, M), 0.97), 0.97),
-        (np.where(rng.random((runs, M)) < 0.2, 0.1, 0.9), 0.74),
-        (rng.beta(0.3, 0.3, (runs, M)), 0.5),
-    ):
-        hits = rng.binomial(N, p)
-        found = pool_ci(Counts(np.stack([N - hits, hits], axis=-1)))
-        assert np.mean((found.low <= truth + 1e-12) & (truth <= found.high)) > 0.935

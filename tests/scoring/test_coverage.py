@@ -1,7 +1,5 @@
 """The coverage study against exact binomial sums and known failures."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -10,36 +8,6 @@ from scipy import stats
 
 from bayes_at_n import scoring
 from bayes_at_n.scoring import Counts
-from benchmarks.coverage import coverage
-
-
-def test_bayes_fails_on_easy_questions_and_avg_does_not() -> None:
-    found = coverage(["bayes", "avg", "empirical_bayes"], [0.97] * 30, 80, replicates=4000)
-    assert found["bayes"].coverage == pytest.approx(0.13, abs=0.02)
-    assert found["avg"].coverage == pytest.approx(0.97, abs=0.012)
-    assert 0.9 <= found["empirical_bayes"].coverage <= 0.97
-    # With equal N the bias of Bayes@N is known: ((N p + 1) / (N + 2)) - p.
-    bayes = found["bayes"]
-    assert bayes.bias == pytest.approx((0.97 * 80 + 1) / 82 - 0.97, abs=4 * bayes.bias_se)
-    assert abs(found["empirical_bayes"].bias) < 0.1 * abs(bayes.bias)
-
-
-@pytest.mark.parametrize(
-    ("p", "trials"),
-    [
-        ([0.97] * 30, 1),
-        ([1.0] * 29 + [0.1], 16),
-        ([1.0, 0.0] * 15 + [0.5], 4),
-        ([0.995] * 30, 16),
-        ([0.03] * 5, 4),
-    ],
-    ids=["one trial", "one odd", "one even", "nearly all", "few and hard"],
-)
-def test_the_interval_shown_covers_where_empirical_bayes_may_not(
-    p: list[float], trials: int
-) -> None:
-    found = coverage(["score", "bayes"], p, trials, replicates=1500, seed=5)["score"]
-    assert found.coverage >= 0.93
 
 
 def test_a_score_is_of_one_model_and_as_it_would_be_alone() -> None:

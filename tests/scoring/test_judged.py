@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayes_at_n import scoring
-from bayes_at_n.scoring import drawn_sample, label_chances, misclassification, prediction_powered
+from bayes_at_n.scoring import drawn_sample, label_chances, labeled, prediction_powered
 
 F, Y = [1, 1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0]
 
@@ -17,7 +17,9 @@ F, Y = [1, 1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0]
 @pytest.mark.parametrize("rate", [0, Fraction(1, 2), 1])
 def test_the_mean_over_all_samples_is_the_truth(m: int, rate: Fraction) -> None:
     samples = list(itertools.combinations(range(7), m))
-    found = [prediction_powered(F, [Y[i] for i in at], at, rate=float(rate)) for at in samples]
+    found = [
+        prediction_powered(labeled(F, [Y[i] for i in at], at), rate=float(rate)) for at in samples
+    ]
     assert np.mean([one.value for one in found]) == pytest.approx(3 / 7, abs=1e-12)
     for at, one in zip(samples, found, strict=True):
         by_hand = rate * Fraction(sum(F), 7) + sum(Y[i] - rate * F[i] for i in at) * Fraction(1, m)
@@ -38,8 +40,8 @@ def test_unequal_chances_are_weighed_as_horvitz_and_thompson_do() -> None:
         error = np.array(Y)[at] - 0.5 * np.array(F)[at]
         share = weights[at] / chances[at]
         total += likely * float(share @ error)
-        own = {"weights": weights, "chances": chances[at], "rate": 0.5}
-        found = prediction_powered(F, np.array(Y)[at], at, **own)
+        sample = labeled(F, np.array(Y)[at], at, weights, chances[at])
+        found = prediction_powered(sample, rate=0.5)
         by_hand = 0.5 * float(weights @ F) + float(share @ error / share.sum())
         assert found.value == pytest.approx(by_hand, abs=1e-12)
     assert total + 0.5 * float(weights @ F) == pytest.approx(float(weights @ Y))
@@ -59,7 +61,7 @@ def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chos
         hint = rng.random(1200) < np.where(wrong, 0.7, 0.05)
         chances = label_chances(np.where(chosen & hint, 0.5, 0.02), 60)
         at = drawn_sample(chances, rng)
-        found = prediction_powered(f, y[at], at, chances=chances[at], questions=questions)
+        found = prediction_powered(labeled(f, y[at], at, None, chances[at], questions))
         assert found.pool is not None
         held = found.low <= p.mean() <= found.high, found.pool.low <= 0.5 <= found.pool.high
         rows.append([*held, found.value - p.mean(), found.sigma**2])
@@ -69,30 +71,12 @@ def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chos
     assert 0.75 < error.std() / variance.mean() ** 0.5 < 1.05  # padded by two errors of 62
 
 
-def test_all_attempts_labeled_leave_the_trials() -> None:
-    """Then the score is the people's, and sigma near that of `avg` on their labels."""
-    rng = np.random.default_rng(3)
-    y = (rng.random((30, 20)) < rng.random((30, 1))).astype(int)
-    rows, all_of = np.repeat(np.arange(30), 20), np.arange(600)
-    found = prediction_powered(y.ravel(), y.ravel(), all_of, questions=rows)
-    value, sigma = scoring.avg(y)
-    assert found.value == pytest.approx(value) and found.sigma == pytest.approx(sigma, rel=0.15)
-    assert found.pool is not None
-    assert found.pool.sigma == pytest.approx(scoring.pool_ci(y).sigma)
-    own = scoring.pool_ci(y, clusters=[i // 3 for i in range(30)]).sigma
-    several = prediction_powered(
-        y.ravel(), y.ravel(), all_of, questions=rows, clusters=rows // 3, rate=1
-    )
-    assert several.pool is not None
-    assert several.pool.sigma == pytest.approx(own)
-
-
 def test_misclassification_is_a_stratified_beta_posterior() -> None:
     f = np.repeat([1.0, 0.0], [6000, 4000])
     groups = np.tile([0, 1], 5000)
     at = np.r_[0:40, 6000:6060]
     y = np.r_[np.arange(40) >= 4, np.arange(60) < 3].astype(float)
-    found = misclassification(f, y, at, groups=groups)
+    found = scoring.misclassification(labeled(f, y, at), groups=groups)
     mean = variance = 0.0
     cells = {}
     for word, group in itertools.product((0, 1), (0, 1)):
@@ -136,6 +120,6 @@ def test_chances_are_kept_by_the_draw() -> None:
 )
 def test_what_is_no_sample_is_refused(change: dict[str, Any]) -> None:
     sound = {"predicted": [0, 1, 1], "labels": [0, 1], "at": [0, 1]}
-    prediction_powered(**sound)
+    labeled(**sound)
     with pytest.raises(ValueError):
-        prediction_powered(**sound | change)
+        labeled(**sound | change)

@@ -139,9 +139,7 @@ def test_tailpass_over_all_new_attempts(k: int, t: int, trials: int) -> None:
         close(found.sigma**2, float(chance(c, trials, (k, k), (0, 0)) - mean**2))
 
 
-def test_a_metric_of_a_users_own_is_the_mean_over_questions_of_its_function(
-    tmp_path: Path,
-) -> None:
+def test_a_metric_of_a_users_own_is_the_mean_over_questions_of_its_function(tmp_path: Path) -> None:
     code = tmp_path / "my-own.py"
     code.write_text("""
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """scoring against exact fractions, enumeration, simulation and the authors' own library."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -92,8 +90,6 @@ def test_missing_trial_is_not_a_wrong_one() -> None:
     assert scoring.bayes(masked)[0] > scoring.bayes(np.where(R < 0, 0, R))[0]
     # A list of masked rows, where np.asarray would drop the masks.
     close(scoring.bayes([masked[0], masked[1]]), scoring.bayes(masked))
-    close(scoring.bayes(np.ma.masked_invalid(np.where(R < 0, np.nan, R))), scoring.bayes(masked))
-    # And deeper: a list of datasets of a list of models.
     deep = scoring.avg([[masked, masked], (masked, masked)])[0]
     close(deep, np.full((2, 2), scoring.avg(masked)[0]))
 
@@ -104,24 +100,6 @@ def test_nothing_is_cast_with_a_warning() -> None:
     close(scoring.bayes(missing, w=np.arange(10)), scoring.bayes(ragged([[1], [9, 2]]), range(10)))
     half = scoring.Counts(np.array([[2, 3]], dtype=np.float16))
     close(scoring.bayes(half), scoring.bayes([0, 0, 1, 1, 1]))
-
-
-def test_stacks_of_counts_equal_one_call_each() -> None:
-    rng = np.random.default_rng(5)
-    counts = rng.integers(0, 9, size=(2, 3, 7, 4))
-    w = rng.normal(size=4)
-    counts[..., 0] += 1
-    prior = rng.random(size=(3, 7, 4)) * 3
-    mu, sigma = scoring.bayes(scoring.Counts(counts), w, scoring.Counts(prior))
-    a, sigma_a = scoring.avg(scoring.Counts(counts), w)
-    assert mu.shape == sigma.shape == a.shape == sigma_a.shape == (2, 3)
-    stderr = scoring.question_stderr(scoring.Counts(counts), w)
-    for index in np.ndindex(2, 3):
-        rows = ragged([np.repeat(np.arange(4), n).tolist() for n in counts[index]])
-        one = scoring.bayes(rows, w, scoring.Counts(prior[index[1]]))
-        close((mu[index], sigma[index]), one)
-        close((a[index], sigma_a[index]), scoring.avg(rows, w))
-        close(stderr[index], scoring.question_stderr(rows, w))
 
 
 # An earlier run as a prior.

@@ -1,7 +1,5 @@
 """The simulations against exact distributions, plain loops over scoring.bayes, and the papers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -21,9 +19,6 @@ from bayes_at_n.scoring.studies.simulation import (
     tosses,
     updated_models,
 )
-
-PRINTED = [0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466, 0.5418, 0.5276, 0.608, 0.6213, 0.7327]
-PRINTED_ORIGINALS = [0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487]
 
 
 def total_distribution(p: np.ndarray, n: int) -> np.ndarray:
@@ -58,23 +53,6 @@ def test_conditional_beta_is_the_exact_conditional_distribution() -> None:
     cdf = [integrate.quad(density, grid[0], x)[0] / norm for x in grid]
     for column in draws.T:  # the last coin, which is not drawn freely, included
         assert stats.kstest(column, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
-
-
-def test_coin_models_have_the_printed_means_and_the_printed_tie() -> None:
-    p = coin_models(0)
-    assert p.shape == (11, 30) and p.dtype == np.float64
-    assert ((p > 0) & (p < 1)).all()
-    np.testing.assert_allclose(p.mean(axis=1), PRINTED, atol=1e-12)
-    assert (p[3] == p[4]).all()
-    assert len({tuple(row) for row in p}) == 10
-    many = coin_models(0, sets=40)
-    np.testing.assert_allclose(many.mean(axis=2), np.broadcast_to(PRINTED, (40, 11)), atol=1e-12)
-    assert len(np.unique(many[:, :, 0])) == 400
-    # Of each model's shape, not only of its mean: Beta(i, 18 - i) has variance m (1 - m) / 19,
-    # and keeps it nearly when its mean is moved by conditioning.
-    for model, mean in enumerate(PRINTED):
-        variance = many[:, model].var(axis=1, ddof=1).mean()
-        assert variance == pytest.approx(mean * (1 - mean) / 19, rel=0.1)
 
 
 # Tosses.
@@ -112,27 +90,6 @@ def test_separation_probability_agrees_with_the_exact_one() -> None:
 
 
 # Updated models and priors.
-
-
-def test_original_and_updated_models_are_what_they_say() -> None:
-    p = original_models(0)
-    assert p.shape == (8, 30)
-    np.testing.assert_allclose(p.mean(axis=1), PRINTED_ORIGINALS, atol=1e-12)
-    assert ORIGINAL_SHAPES[0] == (4, 11) and ORIGINAL_SHAPES[-1] == (11, 4)
-    # The four mixtures of (a +- 1, b +- 1), equally likely, have this mean and this CDF.
-    updates = updated_models([(4, 11), (9, 6)], 4000, seed=3)
-    assert updates.shape == (4000, 2, 30)
-    for model, (a, b) in enumerate(((4, 11), (9, 6))):
-        moved = [(a + d, b + e) for d in (-1, 1) for e in (-1, 1)]
-
-        def cdf(x: np.ndarray, moved: list[tuple[int, int]] = moved) -> np.ndarray:
-            return np.mean([stats.beta.cdf(x, *shape) for shape in moved], axis=0)
-
-        assert stats.kstest(updates[:, model, 0], cdf).pvalue > 1e-3
-        # One pair of shapes for all thirty questions: the variance of the mean shows it.
-        within = np.mean([s * t / ((s + t) ** 2 * (s + t + 1)) for s, t in moved]) / 30
-        between = np.var([s / (s + t) for s, t in moved])
-        assert updates[:, model].mean(axis=1).var() == pytest.approx(within + between, rel=0.1)
 
 
 def plain_prior_study(

@@ -1,7 +1,5 @@
 """How steadily scores follow training: taus against pairs counted by hand, and the bootstrap."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -15,13 +13,7 @@ from helpers import close
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayes_at_n.scoring import (
-    Counts,
-    avg,
-    down_share,
-    monotone_tau,
-    progress_tau_b,
-)
+from bayes_at_n.scoring import Counts, avg, down_share, monotone_tau, progress_tau_b
 from bayes_at_n.scoring.ranking.trajectory import resample, resampled_scores
 
 Scores = dict[str, Callable[[Any], Any]]

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, add_grades, add_verdicts, again, close, make_run, ragged, run_of
+from helpers import Capsys, add_verdicts, again, close, make_run, ragged
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.grade import classes, stage
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.score.stage import score
@@ -161,17 +160,6 @@ def test_answers_are_compared_as_their_kind_is(
     assert classes.classes_of(run).tolist() == [codes]
 
 
-def test_undecided_answers_go_by_their_text(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"q1": "1uu0"})
-    rows = [("correct", "2"), ("unparsable", "x"), ("timeout", "x"), ("wrong", "3")]
-    table = [
-        {"question_id": "q1", "trial": i, "box": "boxed", "outcome": outcome, "answer": answer}
-        for i, (outcome, answer) in enumerate(rows)
-    ]
-    add_grades(run, "00000", table)
-    assert classes.classes_of(run).tolist() == [[1, 2, 2, 3]]
-
-
 NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
 
 
@@ -207,21 +195,3 @@ def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsy
     assert scores["metrics"]["cons-confidence@8"]["error"] == 0
     a = [certain["q1"], certain["q2"]]
     close(scores["metrics"]["best-verifier@2"]["value"], scoring.best_at_k(Ballots(codes, a), 2))
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_compare_shows_votes(run: Run, capsys: Capsys) -> None:
-    root = run.path.parent.parent
-    swapped = {"q1": ["7", "7", "7", "2", "2", "8", "9", None], "q2": ["2"] * 8}
-    voted(root, "b", said=swapped)
-    run_of(root, "c", {"q1": "10", "q2": "11"}, dataset="other")
-    run_of(root, "a", {"q1": "10", "q2": "11"}, dataset="other")
-    metrics = "scoring.metrics=[cons@2,cons-verifier@2]"
-    assert main(["compare", f"runs={root}", metrics]) == 0
-    record = json.loads((root / "_compare-all" / "compare.json").read_text())
-    by_name = {d["dataset"]: {r["model"]: r for r in d["models"]} for d in record["datasets"]}
-    close(by_name["sums"]["a"]["cons_at_2"], scoring.cons_at_k(classes.classes_of(run), 2))
-    assert by_name["sums"]["a"]["cons_verifier_at_2"] is None
-    assert record["pooled"]["models"][0]["cons_at_2"] is None
-    assert main(["prr", f"before={run.path}", f"after={run.path}", "metrics=[cons@2]"]) == 2
-    assert "outcomes only" in capsys.readouterr().err.replace("\n", " ")

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, make_run
+from helpers import ROOT, Capsys, make_run
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cli.verbs import VERBS
@@ -40,9 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
-def test_every_command_is_accepted(
-    page: Path, run: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_is_accepted(page: Path, run: str, capsys: Capsys) -> None:
     """With one run folder in place of those that it names."""
     refused = []
     for command in commands(page):

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from helpers import Capsys, make_run
 from progressing import FIRST, SECOND, THIRD, row, session, writing
-from rich.console import Console
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-from bayes_at_n.pipeline.status import board
 from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Observer
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -75,20 +73,6 @@ def test_complete_or_extended_and_nothing_is_written(tmp_path: Path, capsys: Cap
     assert before == {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
 
 
-def test_without_words_all_runs_are_shown(
-    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        make_run(tmp_path / "runs" / "contest" / name, {"q1": "11", "q2": "10"})
-    monkeypatch.chdir(tmp_path / "runs" / "contest" / "a")
-    assert main(["status"]) == 2  # no runs here, and nothing of the demo
-    assert "demo" not in capsys.readouterr().err
-    monkeypatch.chdir(tmp_path)
-    assert main(["status"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines if "4/4" in line] == [["a", "4/4"], ["b", "4/4"]]
-
-
 # Workers
 
 
@@ -140,19 +124,3 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
 
 
 # Several runs
-
-
-def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
-    found = [Progress(name=f"m{i:02d}", done=4, total=4) for i in range(60)]
-    found[50] = Progress(name="owes", done=1, total=4, pending=3)
-    found[55] = Progress(name="bad", fault="a fault " * 100)
-    for width, height in ((80, 24), (80, 12), (130, 24)):
-        console = Console(width=width, height=height, color_system=None)
-        with console.capture() as capture:
-            console.print(board.board(found, width, height))
-        lines = capture.get().splitlines()
-        text = "\n".join(lines)
-        assert len(lines) <= height and max(map(len, lines)) <= width
-        assert "owes" in text and "60 runs" in text and "bad: a fault" in text
-        hidden = int(re.search(r"and .*?(\d+) done", text)[1])  # type: ignore[index]
-        assert hidden + text.count("4/4") + text.count("owes") + text.count("bad ") >= 58

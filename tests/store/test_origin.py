@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from helpers import Setup, arithmetic, write_questions
+from helpers import Capsys, Setup, arithmetic, write_questions
 from helpers import attempt_row as row
 
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
@@ -111,7 +111,7 @@ def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:
 
 
 def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
-    setup: Setup, capsys: pytest.CaptureFixture[str]
+    setup: Setup, capsys: Capsys
 ) -> None:
     run = prepared(setup)
     sampled(run, 1, 2, worker=10)
@@ -141,7 +141,7 @@ LOST: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("lost", LOST)
 def test_a_lost_manifest_is_known_from_the_attempts(
-    setup: Setup, lost: str, capsys: pytest.CaptureFixture[str]
+    setup: Setup, lost: str, capsys: Capsys
 ) -> None:
     run = prepared(setup)
     sampled(run, 0)

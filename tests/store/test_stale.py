@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import make_run, outcome_words
+from helpers import Capsys, make_run, outcome_words
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.cli.main import main
@@ -46,9 +46,7 @@ def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
     assert outcome_words(run).tolist() == [RIGHT["a"], RIGHT["b"]]
 
 
-def test_every_reader_names_grades_of_other_settings(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_reader_names_grades_of_other_settings(run: Run, capsys: Capsys) -> None:
     [path] = run.grades.glob("*.parquet")
     runfolder.save(changed := Run(run.cfg), "grading")
     changed.cfg.grading.timeout_s = 2
@@ -62,7 +60,7 @@ def test_every_reader_names_grades_of_other_settings(
     assert main(["score", str(run.path)]) == main(["status", str(run.path), "--check"]) == 0
 
 
-def test_check_names_every_stale_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_every_stale_file(run: Run, capsys: Capsys) -> None:
     categorize(run)
     score(run)
     assert main(["status", str(run.path), "--check"]) == 0
@@ -94,7 +92,7 @@ def spoil(path: Path, column: str) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_every_file_of_a_folder_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_file_of_a_folder_is_read(run: Run, capsys: Capsys) -> None:
     score(run)
     [part] = run.attempts.glob("*.parquet")
     rows = parquet.read_whole(part, ATTEMPTS).to_pylist()
@@ -131,7 +129,7 @@ def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run
 
 @pytest.mark.parametrize("format", [None, 1, 3])
 def test_folders_of_another_format_are_refused_in_a_line(
-    run: Run, format: int | None, capsys: pytest.CaptureFixture[str]
+    run: Run, format: int | None, capsys: Capsys
 ) -> None:
     manifest = runfolder.read_manifest(run)
     runfolder.write_json(run.manifest, manifest | {"format": format})

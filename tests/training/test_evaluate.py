@@ -1,11 +1,6 @@
 """What the runs of a trajectory lack, and the commands that make it."""
 
-import os
 import shlex
-import signal
-import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +15,7 @@ from bayes_at_n.pipeline.config.trajectory import MergeConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import evaluate, merge, tracks, trajectory
 from bayes_at_n.pipeline.training.windows import Evaluation
-from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs are made below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:
@@ -45,7 +32,7 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     assert remaining(more).pending == 2
     fewer = planned(*arguments, "sampling.trials=2")[1].evaluations[0]
     assert remaining(fewer).finished
-    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]), None)
+    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]).matrix().data, None)
     assert read.R.tolist() == [[[1, 1], [0, 1]]]
     other = planned(*arguments, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
     assert remaining(other) == (0, 6, 0)
@@ -174,39 +161,3 @@ def test_failures_stop_no_other_run_and_a_stop_stops_all(
         trajectory.run([*arguments, "checkpoints=u"])
     assert error.value.exit_code == 130
     assert len(given) == 3 + 2
-
-
-def send_once_heard(number: int, ready: Path | None = None, after: Path | None = None) -> None:
-    """Signal this process when it listens and a file is there; then make another file."""
-    ignored = signal.getsignal(number)
-
-    def send() -> None:
-        while signal.getsignal(number) == ignored or (ready and not ready.exists()):
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-        if after:
-            after.touch()
-
-    threading.Thread(target=send, daemon=True).start()
-
-
-def ended(code: str) -> int:
-    """The status of an order that is this program."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resident, "PROGRAM", [sys.executable, "-c", code])
-        with Residents() as residents:
-            return residents.follow(Order("", []))
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGUSR1, 85)])
-def test_a_stop_that_a_run_outlives_is_one(number: int, status: int, tmp_path: Path) -> None:
-    ready, after = tmp_path / "ready", tmp_path / "after"
-    code = f"""
-import os, signal, time
-signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-open({str(ready)!r}, "w").close()
-while not os.path.exists({str(after)!r}):
-    time.sleep(0.01)
-"""
-    send_once_heard(number, ready, after)
-    assert ended(code) == status

@@ -5,10 +5,6 @@ import os
 import shutil
 import signal
 import struct
-import subprocess
-import sys
-import textwrap
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -80,33 +76,8 @@ def some(seed: int, dtype: torch.dtype = torch.bfloat16, size: int = 40) -> dict
     }
 
 
-_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def places(tensor: torch.Tensor) -> Any:
-    """Floats as whole numbers in their order: neighbors differ by one."""
-    bits = tensor.view(_INTEGERS[tensor.element_size()]).numpy().astype(np.int64)
-    size = bits & (2 ** (8 * tensor.element_size() - 1) - 1)
-    return np.where(bits < 0, -size, size)
-
-
-def numbers(found: Any, dtype: torch.dtype) -> Any:
-    """The floats at these places, in float64."""
-    sign = -(2 ** (8 * dtype.itemsize - 1))
-    bits = torch.from_numpy(np.where(found < 0, sign - found, found))
-    return bits.to(_INTEGERS[dtype.itemsize]).view(dtype).double().numpy()
-
-
-def assert_near(tensor: torch.Tensor, parts: list[torch.Tensor]) -> None:
-    """NumPy's float64 mean lies between the neighbors of every element: it is within one ulp."""
-    wanted = np.mean(np.stack([part.double().numpy() for part in parts]), axis=0)
-    place = places(tensor)
-    assert np.all(numbers(place - 1, tensor.dtype) <= wanted)
-    assert np.all(wanted <= numbers(place + 1, tensor.dtype))
-
-
 def assert_mean(out: Path, sources: list[Path], leave_out: str = "") -> None:
-    """Every tensor within a place of the float64 mean; whole numbers as they were."""
+    """Every tensor within a digit of the float64 mean; whole numbers as they were."""
     made, parts = load(out), [load(source) for source in sources]
     assert list(made) and set(made) == set(parts[-1])
     for name, tensor in made.items():
@@ -116,7 +87,9 @@ def assert_mean(out: Path, sources: list[Path], leave_out: str = "") -> None:
         if not tensor.dtype.is_floating_point:
             assert torch.equal(tensor, parts[-1][name])
             continue
-        assert_near(tensor, [part[name] for part in parts])
+        mean = torch.stack([part[name].double() for part in parts]).mean(dim=0)
+        tiny, step = torch.finfo(tensor.dtype).smallest_normal, torch.finfo(tensor.dtype).eps
+        torch.testing.assert_close(tensor.double(), mean, rtol=step, atol=tiny, equal_nan=True)
 
 
 def fingerprint(folder: Path) -> str:
@@ -253,8 +226,7 @@ def test_links_as_in_the_hub_cache_are_followed(tmp_path: Path, three: list[Path
     assert_mean(out, [three[0], three[2]])
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "config.json", WEIGHTS, "own.py"])
-@pytest.mark.parametrize("where", [0, 2])
+@pytest.mark.parametrize(("name", "where"), [("notes.txt", 0), ("config.json", 2), (WEIGHTS, 0)])
 def test_links_that_leave_the_folder_are_refused(
     tmp_path: Path, three: list[Path], name: str, where: int
 ) -> None:
@@ -278,15 +250,6 @@ def _config(**changed: Any) -> Callable[[Path], object]:
     return lambda folder: save(folder, some(2), **changed)
 
 
-def _raw(data: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / WEIGHTS).write_bytes(data)
-
-
-def _header(entry: dict[str, Any], data: bytes) -> bytes:
-    text = json.dumps(entry).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
 def _without(*names: str) -> Callable[[Path], object]:
     kept = {name: tensor for name, tensor in some(2).items() if name not in names}
     return lambda folder: save(folder, kept)
@@ -297,66 +260,32 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def _only_bin(folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"x")
+BAD: list[tuple[Callable[[Path], object], list[str]]] = [
+    (_config(architectures=["Other"]), ["architectures", "TinyForCausalLM", "Other"]),
+    (_config(tie_word_embeddings=True), ["tie_word_embeddings"]),
+    (_config(quantization_config={"quant_method": "awq"}), ["quantization_config", "step-2"]),
+    (_tensor("lm_head.weight", torch.zeros(2).bfloat16()), ["step-2", "lm_head.weight"]),
+    (_without("embed.weight", "scale"), ["step-2", "embed.weight"]),
+    (_tensor("layers.10.weight", torch.zeros(4, 16).bfloat16()), ["layers.10.weight", "[4, 16]"]),
+    (_tensor("steps", torch.zeros(5)), ["steps", "I64 [5]", "F32 [5]"]),
+    (_tensor("steps", torch.arange(1, 6)), ["step-2: steps (I64)"]),
+    (_tensor("scale", torch.tensor(torch.nan).bfloat16()), ["step-2: scale", "NaN"]),
+    (_tensor("scale", torch.tensor(1e200, dtype=torch.float64)), ["too large", "BF16"]),
+    (_tensor("scale", torch.zeros(2).to(torch.float8_e4m3fn)), ["scale", "F8_E4M3"]),
+    (_cut, [f"step-2/{WEIGHTS}", "damaged"]),
+    (lambda folder: (folder / WEIGHTS).write_bytes(b"version https://git-lfs"), ["git lfs pull"]),
+    (lambda folder: (folder / "config.json").write_text("{"), ["config.json: damaged"]),
+    (lambda folder: (folder / "config.json").unlink(), ["config.json"]),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"), ["adapter"]),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), ["pytorch_model.bin"]),
+    (lambda folder: (folder / INDEX).write_text("{}"), [INDEX]),
+]
 
 
-_ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-BAD: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "architecture": (
-        _config(architectures=["OtherForCausalLM"], hidden_size=9),
-        ["architectures", "TinyForCausalLM", "OtherForCausalLM", "step-2", "step-3"],
-    ),
-    "tied": (_config(tie_word_embeddings=True), ["tie_word_embeddings is false"]),
-    "head": (
-        _tensor("lm_head.weight", torch.zeros(2).bfloat16()),
-        ["step-2: only one has lm_head.weight", "embeddings"],
-    ),
-    "less": (_without("embed.weight", "scale"), ["step-2: only one has embed.weight"]),
-    "shape": (
-        _tensor("layers.10.weight", torch.zeros(4, 16).bfloat16()),
-        ["layers.10.weight", "[8, 8]", "[4, 16]", "step-2"],
-    ),
-    "kind": (_tensor("steps", torch.zeros(5)), ["steps is I64 [5], but F32 [5]"]),
-    "whole": (_tensor("steps", torch.arange(1, 6)), ["step-2: steps (I64)", "full precision"]),
-    "nan": (
-        _tensor("scale", torch.tensor(torch.nan).bfloat16()),
-        ["step-2: scale holds NaN", "leave this checkpoint out"],
-    ),
-    "too large": (
-        _tensor("scale", torch.tensor(1e200, dtype=torch.float64)),
-        ["too large", "BF16"],
-    ),
-    "quantised": (
-        _config(quantization_config={"quant_method": "awq"}),
-        ["quantization_config", "step-2"],
-    ),
-    "float8": (
-        _tensor("scale", torch.zeros(2).to(torch.float8_e4m3fn)),
-        ["scale is BF16 [], but F8_E4M3", "full precision"],
-    ),
-    "cut off": (_cut, [f"step-2/{WEIGHTS}", "damaged"]),
-    "empty": (_raw(b""), [f"step-2/{WEIGHTS}", "damaged"]),
-    "overlap": (_raw(_header({"a": _ENTRY, "b": _ENTRY}, bytes(8))), ["damaged"]),
-    "pointer": (
-        _raw(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"),
-        ["git lfs pull"],
-    ),
-    "config": (lambda folder: (folder / "config.json").write_text("{"), ["config.json: damaged"]),
-    "no config": (lambda folder: (folder / "config.json").unlink(), ["has no config.json"]),
-    "bin": (_only_bin, ["step-2", "pytorch_model.bin", "save_pretrained"]),
-    "adapter": (
-        lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.safetensors"),
-        ["step-2", "adapter_model.safetensors", "adapter"],
-    ),
-    "both": (lambda folder: (folder / INDEX).write_text("{}"), ["needs", INDEX]),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_what_cannot_be_averaged_is_refused(tmp_path: Path, three: list[Path], what: str) -> None:
-    spoil, words = BAD[what]
+@pytest.mark.parametrize(("spoil", "words"), BAD)
+def test_what_cannot_be_averaged_is_refused(
+    tmp_path: Path, three: list[Path], spoil: Callable[[Path], object], words: list[str]
+) -> None:
     spoil(three[1])
     refused(three, tmp_path / "deep" / "mean", *words)
 
@@ -378,57 +307,21 @@ def test_vocabularies_must_agree(tmp_path: Path, three: list[Path]) -> None:
     refused(three, tmp_path / "other", "step-1/tokenizer.model: another vocabulary")
 
 
-SLOW = """
-    import sys, time
-    from pathlib import Path
-    from bayes_at_n.pipeline.training import average, merge
-
-    plain = average.write
-
-    def slow(*arguments):
-        for size in plain(*arguments):
-            print("writing", flush=True)
-            time.sleep(60)
-            yield size
-
-    average.write = slow
-    *sources, out = map(Path, sys.argv[1:])
-    merge.merge(sources, out)
-    """
-
-
-def test_kill_leaves_no_half_checkpoint(tmp_path: Path, three: list[Path]) -> None:
-    out = tmp_path / "merged" / "mean"
-    command = [sys.executable, "-c", textwrap.dedent(SLOW), *map(str, [*three, out])]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None and child.stdout.readline() == "writing\n"
-            refused(three, out, "another process is merging mean", f"pid {child.pid}")
-        finally:
-            child.kill()
-    assert len(list(out.parent.iterdir())) == 2  # the lease of the dead, and half a checkpoint
-    assert_mean(merge.merge(three, out), three)
-    assert list(out.parent.iterdir()) == [out]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_leave_nothing(
-    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
+def test_ctrl_c_leaves_nothing(
+    tmp_path: Path, three: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, before = average.write, signal.getsignal(number)
+    plain, before = average.write, signal.getsignal(signal.SIGINT)
 
     def write(*arguments: Any) -> Iterator[int]:
         for size in plain(*arguments):
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGINT)
             yield size
 
     monkeypatch.setattr(average, "write", write)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    with pytest.raises(Interrupted, match="nothing is left") as stopped:
+    with pytest.raises(Interrupted) as stopped:
         merge.merge(three, tmp_path / "merged" / "mean")
-    assert stopped.value.exit_code == 128 + number
-    assert not list((tmp_path / "merged").iterdir())
-    assert signal.getsignal(number) == before
+    assert stopped.value.exit_code == 130 and not list((tmp_path / "merged").iterdir())
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_the_verb(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
@@ -437,12 +330,9 @@ def test_the_verb(tmp_path: Path, three: list[Path], capsys: Capsys) -> None:
         return " ".join(capsys.readouterr().err.split())
 
     every, out = f"checkpoints={tmp_path}/step-*", f"out={tmp_path}/mean"
-    few = output(every, out, "last=99", code=2)
-    assert "last=99: found only 3" in few and "last=3 takes" in few
-    alone = output(f"checkpoints={three[0]}", out, code=2)
-    assert "is one checkpoint" in alone and f"{three[0]}/*" in alone
-    text = output(every, out, "last=2", code=0)
-    assert "step-2 to step-3" in text
+    assert "last=99" in output(every, out, "last=99", code=2)
+    assert f"{three[0]}/*" in output(f"checkpoints={three[0]}", out, code=2)
+    assert "step-2 to step-3" in output(every, out, "last=2", code=0)
     assert_mean(tmp_path / "mean", three[1:])
     assert "nothing to do" in output(every, out, "last=2", code=0)
     assert "exists already" in output(every, out, code=2)
@@ -461,39 +351,6 @@ def test_the_demo_merges_into_a_model(tmp_path: Path) -> None:
     assert logits.shape[-1] == 448 and bool(logits.isfinite().all())
     again = merge.merge(sources, tmp_path / "two" / "other")
     assert fingerprint(out) == fingerprint(again) != fingerprint(sources[1])
-
-
-def test_two_at_once_make_it_once(tmp_path: Path, three: list[Path]) -> None:
-    out, output = tmp_path / "mean", list[str]()
-
-    def one() -> None:
-        try:
-            merge.merge(three, out)
-        except UserError as error:
-            output.append(str(error))
-
-    threads = [threading.Thread(target=one) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert_mean(out, three)
-    assert len(output) == 3 and not list(tmp_path.glob(".*"))
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "t", str(disk)]
-    if subprocess.run(mount, check=False).returncode:
-        pytest.skip("only root may mount a file system")
-    try:
-        sources = [save(tmp_path / f"large-{n}", some(n, size=40_000)) for n in range(2)]
-        with pytest.raises(OSError, match="No space left"):
-            merge.merge(sources, disk / "mean")
-        assert not list(disk.iterdir())
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_whose_mean_a_folder_holds(tmp_path: Path, three: list[Path]) -> None:

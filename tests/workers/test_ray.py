@@ -49,19 +49,9 @@ def test_a_node_that_does_not_see_the_run_folder(
     assert not (run.path / "sessions").exists()
 
 
-def test_examples_have_the_keys_of_their_programs() -> None:
-    """Checked by hand with KubeRay's CRD (v1) and the schema of SkyPilot 0.14.1 on 2026-11-28."""
+def test_commands_of_the_examples_are_composed() -> None:
     names = ("kuberay.yaml", "skypilot.yaml")
     job, task = (yaml.safe_load((ROOT / "examples" / name).read_text()) for name in names)
-    assert job["apiVersion"] == "ray.io/v1"
-    assert job["spec"].keys() == {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec"}
-    cluster = job["spec"]["rayClusterSpec"]
-    assert cluster.keys() == {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
-    [group] = cluster["workerGroupSpecs"]
-    counts = {"replicas", "minReplicas", "maxReplicas"}
-    assert group.keys() == {"groupName", "rayStartParams", "template"} | counts
-    assert task.keys() == {"name", "num_nodes", "resources", "volumes", "envs", "setup", "run"}
-    assert task["resources"].keys() == {"infra", "accelerators"}
     for command in (job["spec"]["entrypoint"], task["run"].partition("bayes-at-n ")[2]):
         words = re.findall(r"(?:model|dataset|cluster)\S*=\S+", command)
         assert compose.load(words).cluster.address

@@ -142,23 +142,17 @@ def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
     assert agree(stored(pair[0]), reference[1]) > 0.95
 
 
-def easy_and_hard(folder: Path) -> list[str]:
-    """A command on two datasets of three questions."""
-    paths = [
-        str(write_questions(folder / f"{name}.jsonl", demo_questions()[first : first + 3]))
-        for name, first in (("easy", 0), ("hard", 3))
-    ]
-    line = ["run", "model=demo", "trials=2", "verifier=none", "rubric=exact-match"]
-    return [*line, f"dataset={','.join(paths)}", f"runs={folder / 'runs'}"]
-
-
 @pytest.mark.soak
-def test_one_command_loads_the_model_once_for_its_data_sets(forker: Forker, tmp_path: Path) -> None:
-    Command(tmp_path / "log", forker, line=easy_and_hard(tmp_path)).finish()
-    folders = [tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard")]
-    assert len({session(folder)["pid"] for folder in folders}) == 1
-    for folder in folders:
-        assert json.loads((folder / "scores.json").read_text())["attempts"] == 6
+def test_complete_runs_are_scored_while_others_are_sampled(forker: Forker, tmp_path: Path) -> None:
+    paths = [
+        str(write_questions(tmp_path / f"{name}.jsonl", demo_questions()[:questions]))
+        for name, questions in (("easy", 3), ("hard", 30))
+    ]
+    line = ["run", "model=demo", "trials=60", "verifier=none", f"runs={tmp_path / 'runs'}"]
+    Command(tmp_path / "log", forker, line=[*line, f"dataset={','.join(paths)}"]).finish()
+    easy, hard = (tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard"))
+    assert session(easy)["pid"] == session(hard)["pid"]
+    assert (easy / "scores.json").stat().st_mtime < session(hard)["updated"]
 
 
 def few(tmp_path: Path, name: str) -> list[str]:

@@ -1,0 +1,66 @@
+"""compare where people labeled attempts: corrected scores, computed again from marks and labels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Capsys, run_of
+from scipy.stats import norm, t
+
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.scoring import labeled, prediction_powered
+
+
+def made(root: Path, name: str, chance: float, accepted: float, dataset: str = "x") -> list[float]:
+    """Corrected score, sigma as wide as Student's, and judged score of a run with 40 labels."""
+    rng = np.random.default_rng([*f"{dataset}/{name}".encode()])
+    y = rng.random((12, 20)) < chance
+    f, at = y | (rng.random(y.shape) < accepted), rng.permutation(240)[:40]
+    lines = {f"q{i:02d}": "".join(map(str, row.astype(int))) for i, row in enumerate(f)}
+    path = run_of(root, name, lines, "sampling.seeds=independent", dataset=dataset).path / "labels"
+    path.mkdir()
+    keys = ({"question_id": f"q{i // 20:02d}", "trial": int(i % 20)} for i in at)
+    rows = (key | {"correct": bool(y.flat[i])} for key, i in zip(keys, at, strict=True))
+    (path / "ana.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    sample = labeled(f.ravel(), y.ravel()[at], at, questions=np.arange(240) // 20)
+    found = prediction_powered(sample)
+    wider = t(found.freedom).ppf(0.975) / norm.ppf(0.975)
+    return [found.value, found.sigma * wider, float(f.mean())]
+
+
+def compared(root: Path, capsys: Capsys, *settings: str) -> Any:
+    assert main.main(["compare", f"runs={root}", *settings, "--json"]) == 0
+    found: Any = json.loads(capsys.readouterr().out)
+    return found["pooled"] or found["datasets"][0]
+
+
+def test_differences_carry_the_error_of_judges(tmp_path: Path, capsys: Capsys) -> None:
+    a, s, strict = made(tmp_path, "strict", 0.6, 0.0)
+    b, u, lenient = made(tmp_path, "lenient", 0.45, 0.5)
+    found = compared(tmp_path, capsys)
+    assert [row["model"] for row in found["models"]] == ["strict", "lenient"]
+    assert [row["avg"] for row in found["models"]] == pytest.approx([a, b])
+    pair, sigma = found["pairs"][0], np.hypot(s, u)
+    assert pair["high"] == pytest.approx(a - b + norm.ppf(0.975) * sigma)
+    assert pair["probability"] == pytest.approx(norm.cdf((a - b) / sigma))
+    assert 0.5 < pair["probability_other_questions"] < pair["probability"] and not pair["settled"]
+    (tmp_path / "x" / "lenient" / "labels" / "ana.jsonl").unlink()  # then none is corrected
+    found = compared(tmp_path, capsys)
+    assert [row["avg"] for row in found["models"]] == pytest.approx([lenient, strict])
+
+
+def test_datasets_are_pooled_and_the_gate_asks_people_too(tmp_path: Path, capsys: Capsys) -> None:
+    values = [made(tmp_path, "new", 0.4, 0.6, of)[0] for of in "xy"]
+    for dataset in "xy":
+        made(tmp_path, "base", 0.4, 0.0, dataset)
+    pooled = compared(tmp_path, capsys, "dataset=x,y")
+    value = {row["model"]: row["avg"] for row in pooled["models"]}["new"]
+    assert value == pytest.approx(np.mean(values)) and len(pooled["people"]) == 8
+    (tmp_path / "policy.yaml").write_text("datasets: {x: {better: 0}}")
+    gate = ["compare", f"runs={tmp_path}", "model=base,new", f"gate={tmp_path}/policy.yaml"]
+    assert main.main(gate) == 4 and "human labels" in capsys.readouterr().out
+    for name in ("base", "new"):
+        (tmp_path / "x" / name / "labels" / "ana.jsonl").unlink()
+    assert main.main(gate) == 0  # the judge's own outcomes are far apart
