@@ -39,7 +39,7 @@ def main() -> None:
     common.add_rounds(parser)
     parser.add_argument("--singles", type=int, default=60, metavar="K", help="default %(default)s")
     parser.add_argument(
-        "--only", nargs="+", metavar="VARIANT", help="measure only these besides bare and stage"
+        "--only", nargs="*", metavar="VARIANT", help="measure only these besides bare and stage"
     )
     args = parser.parse_args()
     with common.workdir(args) as folder:

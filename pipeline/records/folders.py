@@ -217,11 +217,9 @@ def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str])
         "source": source.path,
         "kind": source.kind,
         "revision": source.revision,
-        "files": [path.name for path in source.files[:100]],
         "model": planned.source_model,
         # Records do not include how they were sampled, but for seeds of the paper's protocol.
         "sampling_known": planned.by_seed,
-        "attempts": run.attempts.is_dir(),
         "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
         "left_out": left_out,
     }

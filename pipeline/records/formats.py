@@ -6,7 +6,6 @@ A new format is a module that yields records, a line in `KINDS` and an entry of 
 import json
 import re
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import joined, plural, warn
@@ -28,25 +27,19 @@ from bayes_at_n.pipeline.store import parquet, runfolder
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_SCORED = (*shapes.SHAPES,)
-
-
-def _shape(name: str) -> Format:
-    shape = shapes.SHAPES[name]
-    looks, read = partial(logs.looks, shape), partial(logs.read, shape)
-    return Format(looks, read, shape.pattern, shape.chooses, beside=shape.beside)
+_SCORED = (*shapes.SHAPES, "lighteval")
 
 
 FORMATS = {  # a file is of the first kind that recognizes it
-    "lighteval": _shape("lighteval"),
-    "trace": Format(trace.looks, trace.read, "*.parquet", chooses=True, positions=False),
-    **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
-    "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
-    "openai": Format(chats.looks, chats.read, "*.jsonl", positions=False),
-    "jsonl": Format(flat.is_json, flat.read_json, "*.jsonl *.json", True, positions=False),
-    "csv": Format(flat.is_csv, flat.read_csv, "*.csv", True, positions=False),
+    "lighteval": shapes.LIGHTEVAL,
+    "trace": Format("*.parquet", trace.looks, trace.read, chooses=True, positions=False),
+    **shapes.SHAPES,
+    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
+    "openai": Format("*.jsonl", chats.looks, chats.read, positions=False),
+    "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
+    "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),
 }
-_RUNS = Format(lambda *_: False)  # run folders of this program
+_RUNS = Format()  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
@@ -122,7 +115,7 @@ def _recognize(where: Path, kind: str) -> tuple[str, list[Path]]:
             faults.append(fault)
         elif path == where and kind != "auto":
             by_kind[kind] = [path]
-        elif looks := [name for name in able if forms[name].looks(path, head)]:
+        elif looks := [name for name in able if logs.looks(forms[name], path, head)]:
             by_kind[looks[0]].append(path)
     rest = {name: files for name, files in by_kind.items() if files}
     chosen = next(iter(rest), "") if kind == "auto" else kind

@@ -9,7 +9,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.records import columns, copies, folders, questions
+from bayes_at_n.pipeline.records import columns, copies, folders, logs, questions
 from bayes_at_n.pipeline.records.formats import locate
 from bayes_at_n.pipeline.records.runs import Runs
 from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Source, printable
@@ -89,7 +89,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
 
 def _attempts(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the attempts of a source as checked values, with their locations."""
-    for place, record in source.form.read(source):
+    for place, record in (source.form.read or logs.read)(source):
         listed = list[Any]()
         try:
             listed = columns.samples(record)

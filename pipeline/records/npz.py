@@ -56,19 +56,11 @@ def read(source: Source) -> Records:
         if what == "category" and not labels:
             most = f"{cube[sampled].max():g}"
             note(f"import: {name}: values up to {most} are categories, of which {most} is correct")
-        for at in map(int, np.flatnonzero(sampled)):  # lazily, to save memory
-            model, question, trial = map(int, np.unravel_index(at, cube.shape))
-            yield (
-                f"{name}[{model}, {question}, {trial}]",
-                {
-                    "task": task,
-                    "model": models[model],
-                    "question": ids[question] if fits else question,
-                    "trial": trial,
-                    what: float(cube[model, question, trial]),
-                    "reason": task,
-                },
-            )
+        for number in np.flatnonzero(sampled):  # lazily, to save memory
+            model, question, trial = at = tuple(map(int, np.unravel_index(number, cube.shape)))
+            key = {"task": task, "model": models[model], "trial": trial, "reason": task}
+            key["question"] = ids[question] if fits else question
+            yield f"{name}{list(at)}", key | {what: float(cube[at])}
 
 
 def _arrays(path: Path) -> dict[str, Any]:

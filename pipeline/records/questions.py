@@ -16,9 +16,7 @@ def match(where: str | None, runs: Runs) -> None:
     """Give the questions of a source the ids and texts of the dataset's own, from the user's files.
 
     Records hold prompts, not problems. With the problems a run has the ids and hashes of a sampled
-    run, and can be compared with it. The problem must occur in the prompts, and gold answers must
-    be equal, as `grade` compares them; if there is neither, the numbers of questions must be equal,
-    and a warning is printed. Raises UserError: the file is missing, or has other questions.
+    run, and can be compared with it. Raises UserError: the file is missing, or has other questions.
     """
     if where is None:
         return
@@ -32,40 +30,36 @@ def match(where: str | None, runs: Runs) -> None:
         try:
             _match(known, own, f"{file}, {dataset}")
         except ValueError as error:
-            raise UserError(
-                f"questions={where}: {file} does not hold the questions of {dataset}: {error}; name"
-                " the file of these questions, or leave questions= out"
-            ) from error
+            what = f"questions={where}: {file} does not hold the questions of {dataset}: {error}"
+            raise UserError(f"{what}; name the right file, or leave questions= out") from error
 
 
 def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
-    matches = [_own(question, own) for question in known]
-    if len({match.id for match in matches}) < len(matches):
+    """Match by problems in prompts, and by gold answers, which must be equal as for `grade`.
+
+    Where there is neither, the numbers of questions must be equal. Raises ValueError: they differ.
+    """
+    pairs = [(question, _own(question, own)) for question in known]
+    if len({match.id for _, match in pairs}) < len(pairs):
         raise ValueError("two questions of the records match one of the file")
     golds = {  # pairs of unequal texts
         (match.gold, question.gold): question.id
-        for question, match in zip(known, matches, strict=True)
+        for question, match in pairs
         if question.gold is not None and question.gold != match.gold.strip()
     }
     grades = verifiers.grade(list(golds), workers=1) if golds else {}
-    if unequal := [pair for pair, grade in grades.items() if grade.outcome != "correct"]:
-        own_gold, gold = (printable(gold)[:40] for gold in unequal[0])
-        raise ValueError(
-            f"{len(unequal)} gold answers differ, such as {own_gold} in the file and {gold} in the"
-            f" records for question {printable(golds[unequal[0]])}"
-        )
+    for (own_gold, gold), grade in grades.items():
+        if grade.outcome != "correct":
+            differ = f"{printable(own_gold)[:40]} in the file and {printable(gold)[:40]} in the"
+            name = printable(golds[own_gold, gold])
+            raise ValueError(f"gold answers differ, {differ} records for question {name}")
     unseen = sum(not _texts(question) and question.gold is None for question in known)
+    what = f"{unseen} questions have neither a prompt nor a gold answer"
     if unseen and len(known) != len(own):
-        raise ValueError(
-            f"it has {len(own)}, the records {len(known)}, of which {unseen} have neither a prompt"
-            " nor a gold answer to match them by"
-        )
+        raise ValueError(f"it has {len(own)}, the records {len(known)}, of which {what}")
     if unseen:
-        warn(
-            f"import: {place}: {unseen} questions have neither a prompt nor a gold answer; they"
-            " are matched with the file's by number or name alone"
-        )
-    for question, match in zip(known, matches, strict=True):
+        warn(f"import: {place}: {what}; they are matched by number or name alone")
+    for question, match in pairs:
         question.id, question.own = match.id, match
 
 

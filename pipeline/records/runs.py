@@ -44,7 +44,7 @@ class Question:
     prompts: dict[str, str] = field(default_factory=dict)  # per run, the first one
     own: OwnQuestion | None = None  # the matching one of questions=FILE
     answers: set[str | None] = field(default_factory=set)  # two, if `answer` may be the gold one
-    boxes: set[str | None] = field(default_factory=set)  # two of the boxed answers beside it
+    boxes: set[str] = field(default_factory=set)  # two of the boxed answers beside it
 
 
 @dataclass
@@ -174,10 +174,12 @@ class Runs:
         if gold and question.gold != gold:
             place = f"{question.id}: {printable(gold)[:40]}"
             self.skipped.add("other gold answers, the first counts", place)
-        if attempt.get("unclear") and len(question.answers) < 2:
-            question.answers.add(attempt.get("answer"))
-        if attempt.get("unclear") and "text" in attempt and len(question.boxes - {None}) < 2:
-            question.boxes.add(extract(attempt["text"], truncated=False).answer)
+        if self.source.form.chooses and attempt.get("unclear"):
+            if len(question.answers) < 2:
+                question.answers.add(attempt.get("answer"))
+            if "text" in attempt and len(question.boxes) < 2:
+                box = extract(attempt["text"], truncated=False).answer
+                question.boxes.update([box] if box is not None else [])
         return known
 
     def close(self) -> None:
@@ -202,7 +204,7 @@ class Runs:
             note("import: the records count trials from 1, this program from 0: 1 becomes 0")
             self.from_one = True
         unclear = [q for known in self.questions.values() for q in known if q.answers]
-        differ = any(len(question.boxes - {None}) > 1 for question in unclear)
+        differ = any(len(question.boxes) > 1 for question in unclear)
         if differ and all(len(question.answers) == 1 for question in unclear):
             note("import: answer is the gold answer: it is one for each question, and boxes differ")
             self.answers_are_gold = True

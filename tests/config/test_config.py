@@ -240,3 +240,7 @@ def test_a_folder_takes_single_keys(tmp_path: Path) -> None:
     assert cfg.sampling.trials == 160 and cfg.prior.run == "other"
     assert cfg.engine.args == {"foo": 1} and cfg.scoring.metrics == ["bayes", "pass@3"]
     assert cfg.run_dir == str(folder)
+    path, judge = folder / "config.yaml", ["verifier.sampling.trials=3", "verifier=demo-judge"]
+    path.write_text(path.read_text().replace("kind: chat", "kind: plain"))  # the mark is void
+    verifier = load_folder(folder, judge, "verify").verifier
+    assert (verifier.name, verifier.kind, verifier.sampling.trials) == ("demo-judge", "generate", 3)

@@ -33,22 +33,6 @@ time.time = lambda: true() + {seconds}
 socket.gethostname = lambda: "{host}"
 """
 )
-# The engine answers a few times and then never again. No real engine hangs when it is told to.
-HANGING = (
-    QUICK
-    + """
-from vllm.v1.engine.llm_engine import LLMEngine
-heartbeat.HANG_S = 3.0
-step, steps = LLMEngine.step, []
-def hanging(self):
-    steps.append(1)
-    if len(steps) > 40:
-        import time
-        time.sleep(600)
-    return step(self)
-LLMEngine.step = hanging
-"""
-)
 # vLLM forgets requests that are aborted: those of one trial once, those of one question always.
 # No request of this engine can be made to end with an error: that reason is put in.
 UNFINISHED = """
@@ -79,20 +63,6 @@ def detecting(cfg):
     params.repetition_detection = RepetitionDetectionParams(max_pattern_size=1, min_count=2)
     return params
 engine._sampling_params = detecting
-"""
-# Once, the file system does not answer: a pipe holds its reader until somebody writes to it.
-STALLED = """
-from pathlib import Path
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
-from bayes_at_n.pipeline.workers import heartbeat
-heartbeat.HEARTBEAT_S, heartbeat.HANG_S = 0.2, 3.0
-append, pipes = AttemptWriter.append, [Path("{pipe}")]
-def appending(self, rows):
-    if rows and pipes:
-        Path("{pipe}.reached").touch()
-        pipes.pop().read_text()
-    append(self, rows)
-AttemptWriter.append = appending
 """
 
 
@@ -210,40 +180,6 @@ def test_nodes_whose_clocks_differ_do_not_think_each_other_dead(
     for command in two:
         command.finish()
     assert_whole(folder, reference[1])  # nothing was made twice
-
-
-@pytest.mark.soak  # `test_verify_stage.py` and `test_heartbeat.py` have hangs in seconds
-def test_an_engine_that_hangs_costs_its_worker_and_nothing_else(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path
-) -> None:
-    one = start(folder, forker, before=HANGING)
-    other = start(folder, forker, before=QUICK, hold=0)
-    assert one.wait() == 86
-    other.release()
-    other.finish()
-    assert_whole(folder, reference[1], twice=True)
-    [failed] = [session for session in sessions(folder) if session["state"] == "failed"]
-    assert "did not answer" in failed["error"] and failed["ended"]
-
-
-@pytest.mark.soak
-def test_a_file_system_that_stands_still_kills_no_worker(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path
-) -> None:
-    pipe = folder.with_name("pipe")
-    os.mkfifo(pipe)
-    command = start(folder, forker, before=STALLED.format(pipe=pipe))
-    while not Path(f"{pipe}.reached").exists():
-        assert command.alive(), command.text()[-2000:]
-        time.sleep(0.02)
-    [heart] = (folder / "claims").glob("*.lease")
-    for _ in range(30):  # heartbeats: twice what an engine may take
-        os.utime(heart, (1, 1))
-        while command.alive() and heart.stat().st_mtime == 1:
-            time.sleep(0.02)
-    os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # fails if nobody waits for it any more
-    command.finish()
-    assert_whole(folder, reference[1])
 
 
 def test_what_the_engine_does_not_finish_is_tried_again_and_then_owed(

@@ -434,9 +434,8 @@ def test_the_map_has_the_hardest_question_first_and_tells_what_it_asks(page: Any
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("fits", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
-    browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+    browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack = single.pack
 
@@ -447,8 +446,7 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
         assert sum(single.size(*file) for file in found.files.items()) <= room
         return found
 
-    if not fits:
-        monkeypatch.setattr(single, "pack", tight)
+    monkeypatch.setattr(single, "pack", tight)
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set,other", "single=true"])
     build.report(cfg)
     index = tmp_path / "report.html"
@@ -461,12 +459,8 @@ def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
     go(page, "set", "evil", "q2", 0)
     expect(page.locator("[aria-label=Response] math")).not_to_have_count(0)
     page.evaluate("location.hash = 'set/evil/q2/5'")
-    if not fits:
-        page.wait_for_selector("#attempt [role=alert]:has-text('all but those of the first 5')")
-        expect(page.locator(".meta")).to_contain_text("of 6 trials")
-    else:
-        page.wait_for_selector("#attempt h3:has-text('q2 · trial 5')")
-        expect(page.locator("[aria-label=Response]")).to_contain_text("window.owned")
+    page.wait_for_selector("#attempt [role=alert]:has-text('all but those of the first 5')")
+    expect(page.locator(".meta")).to_contain_text("of 6 trials")
     assert asked == [index.as_uri()] and page.evaluate("window.owned") is None
     page.close()
 

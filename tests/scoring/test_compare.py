@@ -1,7 +1,5 @@
 """Comparing two models, and the two kinds of uncertainty, against fractions and known truth."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from fractions import Fraction

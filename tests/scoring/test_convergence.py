@@ -1,7 +1,5 @@
 """The convergence studies against a slow reference, enumeration and scipy."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The coverage study against exact binomial sums and known failures."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Empirical Bayes against dense grids, importance sampling, and its own model as a simulator."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -111,30 +109,6 @@ def test_more_outcomes_against_draws_from_the_hyperprior(counts: Any, w: Any) ->
     assert found[1] == pytest.approx(sigma, rel=0.06)
     assert math.log(prior.concentration) == pytest.approx(log_s, abs=0.03 * spread)
     assert prior.log_concentration_sd == pytest.approx(spread, rel=0.03)
-
-
-@pytest.mark.parametrize("categories", [2, 3])
-def test_it_is_calibrated_where_its_own_model_draws_the_questions(categories: int) -> None:
-    # Prior, questions and trials drawn as the model says: sigma^2 is then the mean square error and
-    # errors have mean 0. The interval's form is an approximation, for rates of 1e-9 a poor one.
-    rng = np.random.default_rng(5)
-    replicates, questions, trials = 4000, 6, 5
-    uniform = rng.random((replicates, 1))
-    s = 100 * uniform / (1 - uniform)
-    q = rng.dirichlet(np.full(categories, 1 / categories), replicates)
-    gamma = rng.standard_gamma(np.maximum(s * q, 1e-12)[:, None], (replicates, questions, len(q.T)))
-    gamma = np.maximum(gamma, 1e-250)
-    pi = gamma / gamma.sum(axis=-1, keepdims=True)
-    counts = rng.multinomial(trials, pi)
-    w = np.arange(categories) / (categories - 1)
-    target = (pi @ w).mean(axis=-1)
-    mu, sigma, lo, hi = empirical_bayes_ci(Counts(counts), w)
-    error = mu - target
-    assert abs(error.mean()) < 3.5 * error.std() / math.sqrt(replicates)
-    assert (error**2).mean() / (sigma**2).mean() == pytest.approx(1, abs=0.1)
-    middling = (target > 0.001) & (target < 0.999)
-    held = ((lo <= target) & (target <= hi))[middling]
-    assert held.mean() == pytest.approx(0.95, abs=0.02)
 
 
 def test_stacks_masks_and_counts_are_one_thing() -> None:

@@ -1,7 +1,5 @@
 """The Pass@k family against fractions; all of scorio.eval's interface against that library."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

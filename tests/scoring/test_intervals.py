@@ -1,7 +1,5 @@
 """Wilson's interval against scipy and by its definition."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sigma of Pass@k against all outcomes in fractions, and between runs that are alike; costs."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Planning: expectations by enumeration in fractions, simulated runs, the paper's coins."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

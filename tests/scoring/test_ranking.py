@@ -1,7 +1,5 @@
 """Ranks and tau_b, against definitions, exact formulas and scipy."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """How often the order of models reverses: pairs by hand, integrals, and known truth."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

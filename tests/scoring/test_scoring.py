@@ -1,7 +1,5 @@
 """scoring against exact fractions, enumeration, simulation and the authors' own library."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The simulations against exact distributions, plain loops over scoring.bayes, and the papers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """All models at once: against scipy's distributions, exact cases and draws of known truth."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from typing import Any

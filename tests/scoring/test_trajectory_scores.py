@@ -1,7 +1,5 @@
 """How steadily scores follow training: taus against pairs counted by hand, and the bootstrap."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

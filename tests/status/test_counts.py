@@ -38,24 +38,6 @@ def test_a_journal_is_followed_and_then_found_sealed(tmp_path: Path) -> None:
     assert read(run) == ["++.", "..+"]
 
 
-def test_a_torn_frame_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")
-    with writing(run, FIRST) as writer:
-        writer.append([row("a", 0)])
-        [path] = run.attempts.glob("*.journal")
-        first = path.stat().st_size
-        writer.append([row("a", 1)])
-        whole = path.read_bytes()
-        copy = make_run(tmp_path / "copy", {"a": ""}, "sampling.trials=2")
-        copy.attempts.mkdir()
-        torn = copy.attempts / path.name
-        for size in (first - 1, first, first + 1, first + 20, len(whole) - 1):
-            torn.write_bytes(whole[:size])
-            assert read(copy) == [".." if size < first else "+."]
-        torn.write_bytes(whole)
-        assert read(copy) == ["++"]
-
-
 @pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
 def test_of_two_equal_attempts_the_first_counts(order: tuple[str, str], tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=2")

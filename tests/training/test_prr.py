@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import run_of
-from scipy.stats import binom, norm, rankdata
+from scipy.stats import norm, rankdata
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.records import RecordsConfig
@@ -54,30 +55,16 @@ def measured(root: Path, *settings: str, endings: tuple[str, str] = ("base", "tu
     return json.loads((root / "out" / "prr.json").read_text())
 
 
-def turned(before: Sequence[float], after: Sequence[float]) -> int:
-    """MaP's sum, pair by pair; scores equal but for rounding are a tie."""
-    pairs = itertools.combinations(range(len(before)), 2)
-    moves = ((round(before[i] - before[j], 12), round(after[i] - after[j], 12)) for i, j in pairs)
-    return sum(a * b < 0 for a, b in moves)
-
-
-def passes(outcomes: Any, k: int) -> Any:
-    """The unbiased Pass@k of each model, one subset of the trials after another."""
-    subsets = itertools.combinations(range(outcomes.shape[-1]), k)
-    return np.mean([outcomes[..., list(s)].any(axis=-1).mean(axis=-1) for s in subsets], axis=0)
-
-
-def test_rates_are_those_of_the_formula(tmp_path: Path) -> None:
+def test_rates_are_those_of_scoring(tmp_path: Path) -> None:
     outcomes = random_sides(tmp_path)
     found = measured(tmp_path, "metrics=pass@1,pass@2,pass@4")
     rows = {row["protocol"]: row for row in found["protocols"]}
     assert list(rows) == ["avg@6", "Bayes@6", "Pass@1", "Pass@2", "Pass@4"]
     for label, row in rows.items():
         k = int(label.split("@")[1]) if label.startswith("Pass") else 1
-        before, after = passes(outcomes, k)
-        assert row["reversed"] == turned(before, after)
-        assert row["prr"] == pytest.approx(turned(before, after) / 6)
-        assert row["low"] <= row["mean"] <= row["high"]  # tests/scoring/test_reversal.py
+        rate = scoring.reversal_rate(*scoring.pass_at_k(outcomes, k))
+        assert (row["prr"], row["reversed"]) == pytest.approx((rate, 6 * rate))
+        assert row["low"] <= row["mean"] <= row["high"]
         assert row["apart_reversed"] <= row["apart"] <= row["pairs"] == 6
         assert row["cost"] is None  # imported outcomes have no tokens
 
@@ -86,17 +73,10 @@ def test_pairs_apart_are_those_whose_intervals_leave_out_zero(tmp_path: Path) ->
     outcomes = random_sides(tmp_path, models=6, questions=20, trials=16)
     found = measured(tmp_path, "metrics=pass@4,pass@8", "confidence=0.9")
     rows = {row["protocol"]: row for row in found["protocols"]}
-    right, n = outcomes.sum(axis=-1), 16
-    p = (right + 1) / (n + 2)
-    of_average = np.sqrt((p * (1 - p) / (n + 3)).sum(axis=-1)) / 20 * (n + 2) / n
-    scores = {"avg@16": (outcomes.mean(axis=(2, 3)), of_average)}
+    scores = {"avg@16": scoring.avg(outcomes)}
     for k in (4, 8):
-        # The estimate for every number of correct trials, and its variance at a shrunk rate.
-        each = np.array([1 - math.comb(n - c, k) / math.comb(n, k) for c in range(n + 1)])
-        chances = binom.pmf(np.arange(n + 1), n, (right[..., None] + 0.5) / (n + 1))
-        variances = chances @ each**2 - (chances @ each) ** 2
-        sigma = np.sqrt(variances.sum(axis=-1)) / 20
-        scores[f"Pass@{k}"] = each[right].mean(axis=-1), sigma
+        sigma = scoring.pass_at_k_sigma(outcomes, k)
+        scores[f"Pass@{k}"] = scoring.pass_at_k(outcomes, k), sigma
         row_sigmas = [r["sigma_before"] for r in found["ranks"] if r["protocol"] == f"Pass@{k}"]
         assert row_sigmas == pytest.approx(sigma[0])
     for label, (mean, sigma) in scores.items():

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_windows import one_of
+from scipy import stats
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.training import forms, stability
 from bayes_at_n.pipeline.training.protocols import Tokens
@@ -48,52 +51,37 @@ RIGHT = [[0, 1, 2], [1, 1, 2], [3, 0, 4], [2, 4, 5], [4, 4, 6]]  # of eight, by 
 CFG = TrajectoryConfig(metrics=["pass@1", "pass@2", "pass@4"], replicates=400)
 
 
-def one_of(rows: Sequence[Any], **cells: Any) -> Any:
-    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
-    assert len(found) == 1, found
-    return found[0]
-
-
-def test_curves_and_taus_are_those_of_the_formulas() -> None:
+def test_curves_and_taus_are_those_of_scoring() -> None:
     own = track(RIGHT, 8, greedy=np.array([[0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]]))
     curve = stability.curve([own], CFG)
     rows = stability.judge([own], CFG)["stability"]
-    z = NormalDist().inv_cdf(0.975)
     expected = {
-        "avg": [sum(r) / 24 for r in RIGHT],
-        "bayes": [sum((c + 1) / 10 for c in r) / 3 for r in RIGHT],
-        "greedy": [0, 1 / 3, 1 / 3, 2 / 3, 1],
-        **{f"pass@{k}": [sum(pass_at(c, 8, k) for c in r) / 3 for r in RIGHT] for k in (1, 2, 4)},
+        "avg": scoring.avg(own.R)[0],
+        "bayes": scoring.bayes(own.R)[0],
+        "greedy": np.array([0, 1 / 3, 1 / 3, 2 / 3, 1]),
+        **{f"pass@{k}": scoring.pass_at_k(own.R, k) for k in (1, 2, 4)},
     }
     for metric, values in expected.items():
         found = [row for row in curve if row["metric"] == metric]
-        assert [row["value"] for row in found] == pytest.approx(values)
+        assert [row["value"] for row in found] == pytest.approx(values.tolist())
         row = one_of(rows, metric=metric, steps="common")
-        assert row["tau"] == pytest.approx(tau_of(values)) and row["n"] == 5
-        falls = sum(b < a for a, b in itertools.pairwise(values))
-        assert row["down"] == pytest.approx(falls / 4)
-        if metric == "greedy":
-            assert row["tau_mean"] is None and row["real_up"] is None
-            assert row["tau"] == pytest.approx(0.8)  # the tie is discordant
-            assert row["tau_b"] == pytest.approx(9 / math.sqrt(90)) and found[1]["low"] is None
-            assert row["flat"] == 0.25
-    sigmas = [
-        math.sqrt(sum((c + 1) * (9 - c) / 100 / 11 for c in r)) / 3 for r in RIGHT
-    ]  # of Bayes@8
+        assert row["tau"] == pytest.approx(scoring.monotone_tau(values)) and row["n"] == 5
+        assert row["down"] == pytest.approx(scoring.down_share(values))
+    assert row["tau_mean"] is not None
+    greedy = one_of(rows, metric="greedy", steps="common")
+    assert greedy["tau_mean"] is None and greedy["tau"] == pytest.approx(0.8)  # a tie is discordant
+    assert greedy["tau_b"] == pytest.approx(9 / math.sqrt(90)) and greedy["flat"] == 0.25
     bayes = [row for row in curve if row["metric"] == "bayes"]
-    assert [row["sigma"] for row in bayes] == pytest.approx(sigmas)
-    assert bayes[4]["high"] == pytest.approx(bayes[4]["value"] + z * sigmas[4])
-    for i in range(1, 5):
-        change = bayes[i]["value"] - bayes[i - 1]["value"]
-        half = z * math.hypot(sigmas[i], sigmas[i - 1])
-        assert (bayes[i]["change"], bayes[i]["change_low"]) == pytest.approx(
-            (change, change - half)
-        )
-        assert bayes[i]["real"] == (abs(change) > half)
-    assert bayes[0]["real"] is None
+    summary = scoring.bayes_ci(own.R)
+    assert [row["sigma"] for row in bayes] == pytest.approx(summary.sigma.tolist())
+    assert bayes[4]["high"] == pytest.approx(summary.high[4]) and bayes[0]["real"] is None
+    for before, after in itertools.pairwise(bayes):
+        change = after["value"] - before["value"]
+        half = NormalDist().inv_cdf(0.975) * math.hypot(after["sigma"], before["sigma"])
+        assert (after["change"], after["change_low"]) == pytest.approx((change, change - half))
+        assert after["real"] == (abs(change) > half)
     row = one_of(rows, metric="bayes", steps="all")
     assert row["real_up"] == sum(b["real"] and b["change"] > 0 for b in bayes[1:])
-    assert row["protocol"] == "Merge@1, Bayes@8"
 
 
 def columns_drawn(n: int, shares: Sequence[float]) -> dict[tuple[int, int], float]:
@@ -135,22 +123,6 @@ def test_merged_and_single_are_drawn_jointly() -> None:
     rows = stability.judge([single, pair], CFG)["stability"]
     gains = [r for r in rows if r["window"] == 2 and r["steps"] == "common"]
     assert {(r["gain_mean"], r["gain_low"], r["gain_high"]) for r in gains} == {(0, 0, 0)}
-
-
-def test_costs_are_those_of_appendix_c() -> None:
-    cfg = TrajectoryConfig(metrics=["pass@2"], replicates=10)
-    own = track(RIGHT, 8, greedy=np.ones((5, 3), int), tokens=Tokens(100.0, 40.0),
-                greedy_tokens=Tokens(100.0, 30.0))  # fmt: skip
-    rows = stability.judge([own], cfg)["samples"]
-    for n in (1, 2, 4, 8):
-        row = one_of(rows, metric="bayes", n=n)
-        each = (1.25 * 100 + 0.125 * 100 * (n - 1) + 10 * 40 * n) / 1e6 * 3
-        assert row["cost"] == pytest.approx(each) and row["cost_trajectory"] == pytest.approx(
-            5 * each
-        )
-    assert one_of(rows, metric="greedy")["cost"] == pytest.approx((125 + 300) / 1e6 * 3)
-    unknown = stability.judge([own._replace(tokens=Tokens(None, 40.0))], cfg)["samples"]
-    assert all(row["cost"] is None for row in unknown)
 
 
 def test_windows_are_compared_over_the_steps_that_all_have() -> None:
@@ -202,3 +174,17 @@ def test_equal_totals_have_no_difference() -> None:
     rows = stability.ahead([a, b], CFG)
     assert [row["difference"] for row in rows[:3]] == [0, 0, 0]
     assert [row["probability"] for row in rows[:3]] == [0.5] * 3 and not rows[0]["real"]
+
+
+@pytest.mark.parametrize("title", ["avg@1", "-bits per byte"])
+def test_what_is_not_random_varies_between_questions_only(title: str) -> None:
+    """Steps are differences on the same questions, and a replicate draws questions."""
+    rng = np.random.default_rng(1)
+    R = rng.integers(0, 2, (4, 12, 1)) if title == "avg@1" else -rng.random((4, 12, 1))
+    one, values = along(R, fixed=True)._replace(R=R), R[..., 0].astype(float)
+    rows = stability.curve([one], CFG)
+    assert {row["protocol"] for row in rows} == {f"Merge@1, {title}"}
+    for row, now, apart in zip(rows, values, np.diff(values, axis=0, prepend=0), strict=True):
+        assert (row["value"], row["sigma"]) == pytest.approx((now.mean(), stats.sem(now)))
+        assert row["z"] in (None, pytest.approx(apart.mean() / stats.sem(apart)))
+    assert all(-1 < row["tau_mean"] < 1 for row in stability.judge([one], CFG)["stability"])

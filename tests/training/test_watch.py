@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import NormalDist
 
+import numpy as np
 import pytest
 from forked import stored
 from helpers import Capsys, write_questions
 from made_windows import DEMO, SUMS, checkpoint, finish, sums
 
+from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import trajectory as settings
@@ -31,12 +32,10 @@ REAL = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write_questions(tmp_path / "sums.jsonl", sums(3))
-    (tmp_path / "t").mkdir()
-    return tmp_path
+@pytest.fixture(autouse=True)
+def asked(place: Path) -> None:
+    write_questions(place / "sums.jsonl", sums(3))
+    (place / "t").mkdir()
 
 
 def _cut(folder: Path) -> None:
@@ -117,24 +116,19 @@ def test_points_have_the_change_its_z_and_probability_tau_and_cost(place: Path) 
     assert not seen.next()
     assert seen.series is not None
     rows = seen.points(saved.read(seen.series, request))
-    scores = [sum(text.count("1") for text in of) / 16 for of in marks]
-    # Of avg@8: the posterior's variance, stretched by 10 / 8.
-    sigmas = [
-        math.sqrt(sum((c + 1) * (9 - c) / 100 / 11 for c in (text.count("1") for text in of)))
-        / 2 * 10 / 8
-        for of in marks
-    ]  # fmt: skip
+    R = np.array([[[int(mark) for mark in text] for text in of] for of in marks])
+    scores = scoring.avg(R)[0]
     for i, row in enumerate(rows):
         assert (row["step"], row["value"]) == (i + 1, pytest.approx(scores[i]))
-        tokens = 16 * 5
-        assert row["tokens"] == tokens
-        # MaP's appendix C, two questions: prompts of 3 tokens, completions of 5.
-        assert row["cost"] == pytest.approx(2 * (1.25 * 3 + 0.125 * 3 * 7 + 10 * 5 * 8) / 1e6)
+        assert row["tokens"] == 16 * 5
+        # Two questions: prompts of 3 tokens, completions of 5.
+        assert row["cost"] == pytest.approx(2 * scoring.sampling_cost(3, 5, 8) / 1e6)
         if i:
-            z = (scores[i] - scores[i - 1]) / math.hypot(sigmas[i], sigmas[i - 1])
-            assert row["z"] == pytest.approx(z)
-            assert row["probability"] == pytest.approx(NormalDist().cdf(z))
-            assert row["real"] == (abs(z) > 1.96)
+            c = scoring.compare(R[i], R[i - 1])
+            assert (row["z"], row["probability"]) == pytest.approx(
+                (math.copysign(c.z, c.difference), c.probability)
+            )
+            assert row["real"] == (c.z > 1.96)
     assert [row["tau"] for row in rows] == [None, 1, pytest.approx(1 / 3)]
 
 

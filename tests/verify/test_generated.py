@@ -80,6 +80,7 @@ def test_votes_are_read_again_without_a_judge(
         tiny_model,
         form,
         "verifier.judgement.points=9",
+        "verifier.judgement.votes=majority",
         "verifier.sampling.trials=3",
         "dataset.judge=all",
     )
@@ -141,8 +142,16 @@ def test_the_demo_s_judge_on_vllm(
     keys = ["name", "id", "kind", "prompt"]
     typed = [f"verifier.{key}={getattr(demo, key)}" for key in keys]
     line = ["verify", str(folder), *typed, "verifier.sampling.max_tokens=64", "dataset.judge=all"]
+    command = Command(folder, forker, line=line, hold=20)
+    command.held()
+    run = Run(load_folder(folder, []))
+    before = judgements(run)
+    command.kill()
+    command.release()
     Command(folder, forker, line=line).finish()
     run = Run(load_folder(folder, []))
+    after = judgements(run)
+    assert 20 < len(before) < len(after) and before.items() <= after.items()
     grades = graded.graded(run)
     pairs = Counter(zip(grades["ruled"].to_pylist(), grades["outcome"].to_pylist(), strict=True))
     n = grades.num_rows

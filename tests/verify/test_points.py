@@ -164,6 +164,7 @@ def test_several_votes_are_a_mean(tmp_path: Path, tiny_model: Path, judge: str, 
     assert found["metrics"]["avg"]["value"] == pytest.approx(votes.mean() / most)
     head = scoring.score_ci(votes.sum(axis=2), np.arange(3 * most + 1) / (3 * most))
     assert [found["headline"][key] for key in head._fields] == pytest.approx([*head])
+    assert generated.written(run)["q1", 2] == texts[1][2]
     means = votes.mean(axis=(1, 2)) / most
     np.testing.assert_allclose([*found["points"]["by_question"].values()], means)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from forked import HELD, Attempts, Forker, assert_whole, stored
+from forked import HELD, Attempts, Command, Forker, assert_whole, stored
 from helpers import demo_questions, write_questions
 
 from bayes_at_n.pipeline.config import compose
@@ -140,6 +140,19 @@ def test_a_killed_worker_loses_and_doubles_nothing_of_any_run(
         assert before.items() <= found.items()
         assert_whole(folder, found)
     assert agree(stored(pair[0]), reference[1]) > 0.95
+
+
+@pytest.mark.soak
+def test_complete_runs_are_scored_while_others_are_sampled(forker: Forker, tmp_path: Path) -> None:
+    paths = [
+        str(write_questions(tmp_path / f"{name}.jsonl", demo_questions()[:questions]))
+        for name, questions in (("easy", 3), ("hard", 30))
+    ]
+    line = ["run", "model=demo", "trials=60", "verifier=none", f"runs={tmp_path / 'runs'}"]
+    Command(tmp_path / "log", forker, line=[*line, f"dataset={','.join(paths)}"]).finish()
+    easy, hard = (tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard"))
+    assert session(easy)["pid"] == session(hard)["pid"]
+    assert (easy / "scores.json").stat().st_mtime < session(hard)["updated"]
 
 
 def few(tmp_path: Path, name: str) -> list[str]:
