@@ -174,7 +174,8 @@ def _evalscope_run(path: Path) -> Run | None:
     reports = Path(*above, "reports", model).glob("*.json")
     stems = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
     task = max(stems, key=len, default=path.stem.removesuffix("_default"))
-    subset = path.stem[len(task) + 1 :].removesuffix("default")
+    subset = path.stem[len(task) + 1 :]
+    subset = "" if subset == "default" else subset
     run = {"task": task, "model": model, "subset": subset, "path": ""}
     return None if kind == "predictions" else run
 
