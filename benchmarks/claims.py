@@ -214,12 +214,12 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
 
 def _timed_claims() -> list[float]:
     """From now on, the seconds of every `take` that asked the folder for work and got some."""
-    take, win = Claims.take, Claims._claim
+    take, append = Claims.take, Claims._append
     seconds, asked = list[float](), list[str]()
 
-    def noted(self: Claims, block: int, claim: str, own: bool = False) -> None:
-        asked.append(claim)
-        win(self, block, claim, own)
+    def noted(self: Claims, worker: str, positions: Iterable[int]) -> bool:
+        asked.append(worker)
+        return append(self, worker, positions)
 
     def timed(self: Claims, in_flight: int, room: int, batch: int) -> int | None:
         asked.clear()
@@ -229,7 +229,7 @@ def _timed_claims() -> list[float]:
             seconds.append(time.perf_counter() - began)
         return position
 
-    Claims._claim, Claims.take = noted, timed  # type: ignore[method-assign]
+    Claims._append, Claims.take = noted, timed  # type: ignore[method-assign]
     return seconds
 
 

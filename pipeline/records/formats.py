@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.console import joined, plural, warn
+from bayes_at_n.pipeline.base.console import joined, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
@@ -63,8 +63,9 @@ def locate(cfg: RecordsConfig) -> Source:
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
         if (value := getattr(cfg.source, key)) is not None and kind not in able:
             raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
+    note(f"import: {path} read as {kind} ({why})")
     form, fingerprint = FORMATS.get(kind, _RUNS), _fingerprint(files, kind, cfg)
-    return Source(cfg, kind, why, files, revision, fingerprint, form, Skipped(files))
+    return Source(cfg, kind, files, revision, fingerprint, form, Skipped(files))
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:

@@ -33,7 +33,7 @@ _HELM = (
 # Columns of lighteval, in some versions between __, and what is read of them.
 _STRUCTS = {"doc": ".query .original_query .choices .gold_index .id", "metric": ""}
 _STRUCTS |= {"model_response": ".text .reasonings .output_tokens"}
-_NO_BOX = "N"  # as inspect_ai calls it, see `logs.outcomes`
+_NO_BOX = "N"  # as inspect_ai calls it, see `logs`
 _NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl")
 _NEMO_METRICS = ("symbolic_correct", "judgement", "is_correct")
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
@@ -80,8 +80,6 @@ def _lighteval(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield a row per question, in which `text` lists the trials."""
     with untrusted.memory_limit(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
-    if missing := _STRUCTS.keys() - own.keys():
-        raise ValueError(f"no column {', '.join(sorted(missing))}")
     leaves = [f"{own[struct]}{leaf}" for struct, of in _STRUCTS.items() for leaf in of.split(" ")]
     for place, named in trace.rows(path, leaves, source.skipped):
         row = {name.strip("_"): value for name, value in named.items()}
@@ -174,7 +172,8 @@ def _evalscope_run(path: Path) -> Run | None:
     reports = Path(*above, "reports", model).glob("*.json")
     stems = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
     task = max(stems, key=len, default=path.stem.removesuffix("_default"))
-    subset = path.stem[len(task) + 1 :].removesuffix("default")
+    subset = path.stem[len(task) + 1 :]
+    subset = "" if subset == "default" else subset
     run = {"task": task, "model": model, "subset": subset, "path": ""}
     return None if kind == "predictions" else run
 

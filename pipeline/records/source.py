@@ -79,7 +79,6 @@ class Source:
 
     cfg: RecordsConfig  # the user's settings
     kind: str
-    why: str  # how it was recognized
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings; equal for the same import

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, outcome_words, run_of
+from helpers import Capsys, outcome_words
 from record_files import bring, by_key, folders, opened, out, rows_of
 from test_eee import same, two_runs
 
@@ -121,18 +120,12 @@ def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) ->
         list(inspect_log._records(tmp_path / "other.eval"))
 
 
-def test_without_the_library_one_line_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)
-    run_of(tmp_path, "x")
+def test_without_the_library_one_line_names_the_extra(tmp_path: Path) -> None:
     packed = eval_file(tmp_path / "a.eval", SAMPLES)
     deflated, other = (b"\x14\0\0\0" + bytes([method, 0]) for method in (8, 98))
     packed.write_bytes(packed.read_bytes().replace(deflated, other))
     with pytest.raises(UserError, match=r"pip install .bayes-at-n\[inspect\]"):
         bring(tmp_path, packed)
-    with pytest.raises(UserError, match=r"to=inspect needs .* pip install .bayes-at-n\[inspect\]"):
-        out(tmp_path, "to=inspect")
 
 
 @pytest.fixture

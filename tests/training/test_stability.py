@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_windows import one_of
 from scipy import stats
 
 from bayes_at_n import scoring
@@ -48,12 +49,6 @@ RIGHT = [[0, 1, 2], [1, 1, 2], [3, 0, 4], [2, 4, 5], [4, 4, 6]]  # of eight, by 
 
 
 CFG = TrajectoryConfig(metrics=["pass@1", "pass@2", "pass@4"], replicates=400)
-
-
-def one_of(rows: Sequence[Any], **cells: Any) -> Any:
-    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
-    assert len(found) == 1, found
-    return found[0]
 
 
 def test_curves_and_taus_are_those_of_scoring() -> None:

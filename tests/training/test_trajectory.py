@@ -4,29 +4,15 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, write_questions
-from made_windows import DEMO, SUMS, checkpoint, ckpts, finish, planned, sums
+from made_windows import DEMO, SUMS, checkpoint, ckpts, finish, one_of, planned, sums
 
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.training import trajectory
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs are made below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def one_of(rows: Sequence[Any], **cells: Any) -> Any:
-    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
-    assert len(found) == 1, found
-    return found[0]
 
 
 def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
