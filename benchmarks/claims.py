@@ -97,7 +97,7 @@ class Sleeper(engines.Engine):
         self, batch: int, seconds: Callable[[Request], float], ready: Callable[[], object]
     ) -> None:
         self.batch, self.seconds, self.ready = batch, seconds, ready
-        self.began = 0.0
+        self.began, self.tokenizer = 0.0, None
         self.log: list[tuple[str, int, float, float]] = []  # question, trial, begun, finished
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:
@@ -214,12 +214,12 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
 
 def _timed_claims() -> list[float]:
     """From now on, the seconds of every `take` that asked the folder for work and got some."""
-    take, win = Claims.take, Claims._claim
+    take, append = Claims.take, Claims._append
     seconds, asked = list[float](), list[str]()
 
-    def noted(self: Claims, block: int, claim: str, own: bool = False) -> None:
-        asked.append(claim)
-        win(self, block, claim, own)
+    def noted(self: Claims, worker: str, positions: Iterable[int]) -> bool:
+        asked.append(worker)
+        return append(self, worker, positions)
 
     def timed(self: Claims, in_flight: int, room: int, batch: int) -> int | None:
         asked.clear()
@@ -229,7 +229,7 @@ def _timed_claims() -> list[float]:
             seconds.append(time.perf_counter() - began)
         return position
 
-    Claims._claim, Claims.take = noted, timed  # type: ignore[method-assign]
+    Claims._append, Claims.take = noted, timed  # type: ignore[method-assign]
     return seconds
 
 

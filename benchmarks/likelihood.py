@@ -3,24 +3,31 @@
     make lm-eval                                          an environment of its own, from its lock
     .venv-lm-eval/bin/python -m benchmarks.likelihood     the demo's model in both engines
     .venv-lm-eval/bin/python -m benchmarks.likelihood --model FOLDER --questions 200
+    python -m benchmarks.likelihood --shots 25            times alone, without the harness
 
 Four files are made: MMLU-like (letters, five examples), ARC-like and HellaSwag-like (texts, three
 and none), and one whose prompts end with a space, which moves the border of prompt and option. Both
 sides score them in float32. Compared are the log-probs of every option, with the prompt and
-without, and which option each of three rules chooses.
+without, and which option each of three rules chooses. With --shots an ARC-like file is scored with
+every prompt prefilled for each option, and once for all.
 """
 
+import argparse
 import random
+import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.grade.likelihood import values
+from bayes_at_n.pipeline.prepare import models
+from bayes_at_n.pipeline.prepare.likelihood import options
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import rowkeys, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -45,6 +52,8 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--model", default="demo", help="a name in configs/model, or a folder")
     parser.add_argument("--questions", type=int, default=60, metavar="M", help="of each file")
+    parser.add_argument("--shots", type=int, metavar="N", help="examples of a file to time")
+    common.add_rounds(parser)
     args = parser.parse_args()
     named = args.model in compose.files("model")
     model = [f"model={args.model}"] if named else ["model=custom", f"model.id={args.model}"]
@@ -52,8 +61,12 @@ def main() -> None:
     record = dict[str, Any]()
     with common.workdir(args) as folder:
         for name in TASKS:
-            for part, count in (("test", args.questions), ("dev", 8)):
+            for part, count in (("test", args.questions), ("dev", 8 + (args.shots or 0))):
                 common.write_jsonl(folder / f"{name}-{part}.jsonl", made(f"{name} {part}", count))
+        if args.shots:
+            for engine in ("transformers", "vllm"):
+                record[engine] = timed([*model, f"engine={engine}"], args, folder)
+            return common.finish(args, record)
         base = compose.load([*model, "dataset=demo", f"run_dir={folder / 'none'}"])
         theirs, seconds = harness(str(base.model.id), folder)
         for engine in ("transformers", "vllm"):
@@ -81,9 +94,38 @@ def made(name: str, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def ours(settings: list[str], name: str, folder: Path, engine: str) -> Run:
-    """Run `prepare` and `generate` on a file."""
+def timed(settings: list[str], args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Score options behind prompts that are prefilled each time or once, in alternating rounds."""
+    own = [*settings, "engine.batch_size=64"]
+    run = prepared(own, "arc-like", folder, f"{settings[-1]}-timed", args.shots)
+    tokenizer = models.tokenizer(run.cfg.model)
+    pairs = [one.after_prompt for row in run.questions for one in options(run.cfg, tokenizer, row)]
+    prompts = [[*context, *text] for context, text in pairs]
+    engine = engines.load(run.cfg, max(map(len, prompts)) + 1)
+    found = dict[str, list[float]]({"each": [], "once": []})
+    values = dict[str, Any]()
+    for _ in range(args.rounds + 1):  # the first one warms up
+        for name in found:
+            if run.cfg.engine.name == "vllm":
+                engine.llm.reset_prefix_cache()  # type: ignore[attr-defined]
+            began = time.perf_counter()
+            after = [len(context) for context, _ in pairs] if name == "once" else ()
+            values[name] = engine.prompt_logprobs(prompts, after)
+            found[name].append(time.perf_counter() - began)
+    engine.close()
+    each, once = (statistics.median(times[1:]) for times in found.values())
+    apart = np.nanmax(np.abs(np.subtract(*map(np.concatenate, values.values()))))
+    name = run.cfg.engine.name
+    common.out.print(f"{name}: {each / once:.2f} times as fast, {apart:.2g} nats apart")
+    return {"times": found, "ratio": each / once, "apart": float(apart)}
+
+
+def prepared(
+    settings: list[str], name: str, folder: Path, engine: str, more_shots: int | None = None
+) -> Run:
+    """Run `prepare` on a file."""
     prompt, shots, *_ = TASKS[name]
+    shots = more_shots or shots
     data = f"dataset=jsonl dataset.path={folder / f'{name}-test.jsonl'} dataset.answer=choice"
     data += " dataset.gold=index dataset.fields.choices=choices dataset.fields.problem=question"
     more = [*data.split(), "dataset.fields.id=null", "sampling=likelihood"]
@@ -92,7 +134,13 @@ def ours(settings: list[str], name: str, folder: Path, engine: str) -> Run:
         more += [f"prompt.shots={shots}", f"prompt.shots_from={folder / f'{name}-dev.jsonl'}"]
     run = Run(compose.load([*settings, *more, f"run_dir={folder / f'{name}-{engine}'}"]))
     prepare(run)
-    generate(Run(run.cfg))
+    return Run(run.cfg)
+
+
+def ours(settings: list[str], name: str, folder: Path, engine: str) -> Run:
+    """Run `prepare` and `generate` on a file."""
+    run = prepared(settings, name, folder, engine)
+    generate(run)
     return Run(run.cfg)
 
 

@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.base.console import (
     warn,
     warnings_once,
 )
+from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cli.verbs import VERBS
@@ -25,7 +26,7 @@ from bayes_at_n.pipeline.rubrics import rubric
 from bayes_at_n.pipeline.score import current, shown
 from bayes_at_n.pipeline.store import find, runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.resident import by_engine
+from bayes_at_n.pipeline.workers.resident import Order, Residents, by_engine
 
 
 def run_stages(run: Run) -> None:
@@ -131,13 +132,32 @@ def _has_more(run: Run) -> bool:
 def sample(configs: Sequence[RunConfig], verb: str) -> None:
     """Sample the pending attempts of several runs, loading the engine of each model once.
 
-    The command that each run gets afterwards reports its errors.
+    Complete runs are graded and scored meanwhile. The command that each run gets afterwards reports
+    errors; it also samples runs on servers and tracked ones.
     """
     from bayes_at_n.pipeline.generate.stage import together
     from bayes_at_n.pipeline.prepare.stage import prepare
 
-    for group in by_engine([cfg for cfg in configs if "generate" in cfg.stages]):
-        if len(group) > 1 or group[0].race:
+    stages = {Run(cfg).path: _without_gpu(cfg) for cfg in configs if verb == "run"}
+    ready, running = list[Path](), list[Order]()
+
+    def sampled(folders: Sequence[Path]) -> None:
+        """Grade and score runs that are complete by now, in another process, one at a time."""
+        ready.extend(folder for folder in folders if stages.get(folder) and folder not in ready)
+        if running and residents.ended(running[0]) is not None:
+            running.clear()
+        if ready and not running:
+            folder = ready.pop(0)
+            chosen = f"stages=[{','.join(stages.pop(folder))}]"
+            running.append(Order("", ["run", str(folder), chosen]))
+            residents.begin(running[0])
+
+    with Residents(mode="quiet") as residents:
+        groups = by_engine([cfg for cfg in configs if "generate" in cfg.stages])
+        for group in groups:
+            first = group[0]
+            if not first.race and (kind(first.engine.name).served or first.track.to):
+                continue
             with substep():
                 runs = []
                 for cfg in group:
@@ -146,11 +166,21 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
                             prepare(Run(cfg))
                         runs += [run] if (run := Run(cfg)).questions else []
                 try:
-                    together(runs)
+                    together(runs, None if first.race else sampled)
                 except UserError as error:
-                    if group[0].race:  # `settle` runs no further command for each run
+                    if first.race:  # `settle` runs no further command for each run
                         raise
                     warn(str(error))
+            if group is not groups[-1]:
+                sampled([run.path for run in runs if not runfolder.pending(run)])
+        for order in running:
+            residents.ended(order, wait=True)
+
+
+def _without_gpu(cfg: RunConfig) -> list[str]:
+    """Return the stages after sampling that need neither a GPU nor another stage that does."""
+    able = {"grade"} if cfg.dataset.judge else {"grade", "score"}
+    return [stage for stage in cfg.stages if stage in able]
 
 
 def grade(

@@ -68,6 +68,7 @@ class Cohort:
         None  # (L, M, N) of judges, or PENDING; None: outcomes are correct or not
     )
     weights: Sequence[float] | None = None  # score of 0, 1, ... points
+    gold: dict[str, Run] = field(default_factory=dict)  # by name, runs of bits per byte alone
     scored: dict[Any, Any] = field(default_factory=dict, init=False)  # what is computed once
 
     def select(self, positions: Sequence[int]) -> "Cohort":
@@ -117,12 +118,15 @@ class Cohort:
         }
 
 
-def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> list[Cohort]:
+def load(
+    cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}, gold: bool = False
+) -> list[Cohort]:
     """Load the cohorts that settings name, one a dataset, in the order named.
 
     `known`: by dataset and folder tables for `outcomes.read`, of runs that were read already.
-    Raises UserError: no such folder, no run in it, no graded attempt, no question that the runs
-    share. Where something sound is left it is returned, and the rest named in a warning.
+    `gold`: with runs of bits per byte; a cohort of these alone has no models. Raises UserError: no
+    such folder, no run in it, no graded attempt, no question that the runs share. Where something
+    sound is left it is returned, and the rest named in a warning.
     """
     cohorts: list[Cohort] = []
     faults = []
@@ -131,7 +135,8 @@ def load(cfg: AnalysisConfig, known: Mapping[str, Mapping[Path, Any]] = {}) -> l
         for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
                 with warnings_once() as of_one, _grouped() as leave_out:
-                    cohort = of_runs(dataset, folders, bool(cfg.model or cfg.folders), leave_out)
+                    is_named = bool(cfg.model or cfg.folders)
+                    cohort = of_runs(dataset, folders, is_named, leave_out, gold)
                 cohorts.append(replace(cohort, warnings=of_one))
             except UserError as error:
                 faults.append(error)
@@ -202,6 +207,12 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     )
 
 
+def first_runs(cohorts: Sequence[Cohort]) -> list[Path]:
+    """Return the folder of a run of each cohort that has runs."""
+    runs = [[*(of.run for of in one.members), *one.gold.values()] for one in cohorts]
+    return [of[0].path for of in runs if of]
+
+
 def by_line(lines: Mapping[str, Iterable[str]]) -> list[str]:
     """Join the lines of several datasets, each line once, behind the names of its datasets.
 
@@ -259,14 +270,16 @@ def of_runs(
     folders: Mapping[Path, Any],
     named: bool,
     leave_out: Callable[[str, object], None] = _leave_out,
+    gold: bool = False,
 ) -> Cohort:
     """Read the runs that can be compared, on the questions that they share.
 
     `folders`: with each None, or its table for `outcomes.read`. Unless runs were `named`, one that
     lacks a question of most runs is left out. `leave_out` gets the name of each run that is, and
-    why. Raises UserError: none is left.
+    why. `gold`: see `load`. Raises UserError: none is left.
     """
     runs, graded, positions = dict[str, Run](), dict[str, Outcomes](), dict[str, dict[str, int]]()
+    golds = dict[str, Run]()
     for name, (folder, table) in zip(find.names([*folders]), folders.items(), strict=True):
         try:
             run = open_run(folder)
@@ -274,12 +287,19 @@ def of_runs(
             by_hash = of_run.positions()
             if (of_run.codes == PENDING).all():
                 if run.cfg.sampling.likelihood == "gold":
+                    if gold:
+                        golds[name] = run
+                        continue
                     raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
                 raise shown.without_outcomes(run, of_run)
         except (UserError, OSError) as error:
             leave_out(name, error)
         else:
             runs[name], graded[name], positions[name] = run, of_run, by_hash
+    if golds and not runs:
+        [ids, *_] = [[row["question_id"] for row in run.questions] for run in golds.values()]
+        none = np.zeros((0, len(ids), 0), np.int8)
+        return Cohort(dataset, ids, [], [], none, none, gold=golds)
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
     codes, cut, earned, members = list[Codes](), list[Codes](), list[Codes](), list[Member]()
@@ -312,7 +332,7 @@ def of_runs(
     used = {member.name: member.run for member in members}
     unlike = differences.lines(used, stack)
     whole = Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
-    return replace(whole, points=points, weights=weights)
+    return replace(whole, points=points, weights=weights, gold=golds)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

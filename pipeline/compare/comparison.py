@@ -11,7 +11,6 @@ from bayes_at_n.pipeline.compare import (
     categories,
     changes,
     differences,
-    labeled,
     leaderboard,
     pairwise,
 )
@@ -24,7 +23,7 @@ from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import by_category, people
+from bayes_at_n.pipeline.score import by_category, likelihood, people
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.score.shown import stopped_lines
 from bayes_at_n.pipeline.store import files
@@ -46,7 +45,7 @@ def compare(cfg: AnalysisConfig) -> None:
     """
     if pairs := changes.paired(cfg):
         return changes.compare(cfg, pairs)
-    cohorts = cohorts_of.load(cfg)
+    cohorts = cohorts_of.load(cfg, gold=True)
     settings = {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
     record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
     tables, several = dict[str, Table](), len(cohorts) > 1
@@ -55,16 +54,16 @@ def compare(cfg: AnalysisConfig) -> None:
         folder = f"{cohort.dataset}/" if several else ""
         tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
         record["datasets"].append(_record(cohort, cfg, of_cohort))
-    if several:
+    if graded := [cohort for cohort in cohorts if cohort.names] if several else []:
         try:
-            stack = cohorts_of.pooled(cohorts)
+            stack = cohorts_of.pooled(graded)
         except UserError as error:
             warn(str(error))
         else:
             of_stack = _tables(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)
-        tables["scores"] = several_of.scores(cohorts, cfg)
+        tables["scores"] = several_of.scores(graded, cfg)
         record["scores"] = [dict(row) for row in tables["scores"].rows]
     _show(tables, record, cfg)
     figures: dict[str, Figure] = {}
@@ -72,7 +71,7 @@ def compare(cfg: AnalysisConfig) -> None:
         folder = f"{cohort.dataset}/" if several else ""
         drawn = figures_of(cohort, cfg, of_cohort)
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
-    out = files.folder_of(cfg, "compare", [c.members[0].run.path for c in cohorts])
+    out = files.folder_of(cfg, "compare", cohorts_of.first_runs(cohorts))
     written = files.write(out, "compare", record, tables, figures)
     display.print_json(record)
     note(
@@ -88,12 +87,15 @@ def _show(tables: dict[str, Table], record: dict[str, Any], cfg: AnalysisConfig)
     if mode("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("pairs")))
     else:
-        requested = ("ranking_methods", "caps", "people")  # by a setting of their own
+        requested = ("ranking_methods", "caps", "people", "likelihood")  # by their own settings
         chosen = [t for stem, t in tables.items() if stem.rpartition("/")[2] in requested]
         if "categories" in tables:
             chosen.append(by_category.cut(tables["categories"]))
-        display.show(tables["scores"] if several else brief(tables, cfg), *chosen)
-    if whole := record["pooled"] if several else record["datasets"][0]:
+        if "scores" in tables or "leaderboard" in tables:
+            chosen.insert(0, tables["scores"] if several else brief(tables, cfg))
+        display.show(*chosen)
+    whole = record["pooled"] if several else record["datasets"][0]
+    if whole and "verdict" in whole:
         paragraph(whole["verdict"]["sentence"])
         if (more := whole["next_attempts"]) and is_open(whole["verdict"]):
             paragraph(more["sentence"])
@@ -105,7 +107,6 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     score, sigma, low, high = leaderboard.HEADLINE
     trials = {row["trials"] for row in board.rows}
     priors = {row["model"]: row["prior"] for row in board.rows}
-    avg = next(column.title for column in board.columns if column.key == "avg")
     head, prior = named(priors, trials.pop() if len(trials) == 1 else "N")
     rows = [{**row, "interval": (row[low], row[high])} for row in board.rows]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
@@ -115,7 +116,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
         Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma, minor=3),
         Column("interval", f"{percent(cfg.scoring.confidence)} interval", sigma=sigma),
-        *[Column("avg", avg, sigma="avg_sigma", minor=2)] * (not head.startswith(avg)),
+        *[Column("avg", "avg", sigma="avg_sigma", minor=2)] * (not head.startswith("avg")),
         Column("best", "P(best)", format=display.CHANCE, group="pooled"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens", minor=1),
@@ -134,7 +135,8 @@ def figures_of(
     from bayes_at_n.pipeline.plots import caps as curves  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots import leaderboard as plots
 
-    board = tables["leaderboard"]
+    if (board := tables.get("leaderboard")) is None:
+        return {}
     score, _, *ends = leaderboard.HEADLINE
     keys = ("model", score, *ends, "ranks", "candidate")
     columns: list[list[Any]] = [[row.get(key) for row in board.rows[:_DRAWN]] for key in keys]
@@ -156,8 +158,13 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
 
     Raises UserError: a question that some model has no graded trial of.
     """
+    of_options = {member.name: member.run for member in cohort.members}
+    scored = likelihood.of_runs(of_options | cohort.gold)
+    by_likelihood = {} if scored is None else {"likelihood": scored}
+    if not cohort.names:
+        return by_likelihood
     board = leaderboard.leaderboard(cohort, cfg)
-    tables = {"leaderboard": board}
+    tables = {"leaderboard": board} | by_likelihood
     if (chosen := leaderboard.metrics(board, cfg)) is not None:
         tables["metrics"] = chosen
     tables["attempts"] = leaderboard.attempts(board)
@@ -168,9 +175,8 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
-    runs = [(member.name, member.run) for member in cohort.runs()]
-    used = labeled.corrected(cohort, cfg.scoring.confidence) is not None
-    if (corrected := people.of_runs(runs, used)) is not None:
+    runs = ((member.name, member.run) for member in cohort.runs())
+    if (corrected := people.of_runs(runs)) is not None:
         tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 
@@ -195,6 +201,8 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     # The other tables are columns of the leaderboard.
     keys = {"leaderboard": "models"}
     keys |= {stem: stem for stem in tables if stem not in (*keys, "metrics", "attempts")}
+    if not cohort.names:
+        return {"dataset": cohort.dataset} | {stem: of.rows for stem, of in tables.items()}
     return {
         "dataset": cohort.dataset,
         "question_ids": cohort.question_ids,

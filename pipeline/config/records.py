@@ -103,9 +103,8 @@ class ExportConfig(SelectionConfig):
     project: Named = PROJECT  # project of a tracker
 
     def problems(self) -> Iterator[str]:
-        library = {"inspect": "inspect_ai"}.get(self.to, self.to)
-        if self.to in ("inspect", *TRACKERS) and find_spec(library) is None:
-            yield f"to={self.to} needs {library}, which is not installed: {install(self.to)}"
+        if self.to in TRACKERS and find_spec(self.to) is None:
+            yield f"to={self.to} needs {self.to}, which is not installed: {install(self.to)}"
         if self.folders and (self.dataset or self.model):
             yield f"{self.folders[0]}: name folders of runs, or dataset= and model=, not both"
         if self.to != "hub" and self.scoring != ComparisonConfig():

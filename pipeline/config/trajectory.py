@@ -144,7 +144,7 @@ def load(arguments: Sequence[str]) -> Request[TrajectoryConfig]:
     ({'': ['a', 'b']}, [4, 8], [['model=demo']], [['dataset=x'], ['dataset=y']])
     """
     request = of_runs(arguments, TrajectoryConfig, _OWN)
-    if request.cfg.suite and not any(a.startswith("merge") for a in arguments):
+    if request.cfg.suite and not any(a.startswith(("merge=", "merge.windows=")) for a in arguments):
         request.cfg.merge.windows = [4, 5]  # of MaP's Tables 2 and 1
     checkpoints = request.cfg.checkpoints
     request.cfg.checkpoints = {"" if k == "_" else k: v for k, v in checkpoints.items()}

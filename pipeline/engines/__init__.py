@@ -115,8 +115,14 @@ class Engine(Protocol):
         right now but may be later.
         """
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        """Score the n tokens of each prompt given those before: float32 [n], NaN at position 0."""
+    def prompt_logprobs(
+        self, prompts: list[list[int]], after: Sequence[int] = ()
+    ) -> list[Logprobs]:
+        """Score the n tokens of each prompt given those before: float32 [n], NaN at position 0.
+
+        `after`: how many tokens at the start of each need no score, which may be NaN. An engine may
+        prefill these once for consecutive prompts that have them in common.
+        """
 
     def next_logprobs(
         self, prompts: Sequence[list[int]], token_ids: list[int], on_step: OnStep

@@ -94,7 +94,7 @@ class CallableEngine(Engine):
             again.__cause__ = error
             texts.set_exception(again)
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> Any:
+    def prompt_logprobs(self, prompts: list[list[int]], after: Sequence[int] = ()) -> Any:
         raise UserError(f"engine=callable: {self.cfg.model.id} has no log-probs")
 
     next_logprobs: Any = prompt_logprobs

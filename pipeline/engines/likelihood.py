@@ -58,7 +58,8 @@ def logprobs_of(engine: Engine, pairs: Sequence[Encoded]) -> list[Logprobs]:
 
     Equal pairs are scored once. Where all texts after a context are single tokens, such as letters,
     one prefill scores all of them; a server may list the likeliest tokens only, so there, and for
-    longer texts, each text takes a prefill. Raises UserError: a log-prob is not finite.
+    longer texts, each text takes a prefill, behind that of its context, which engines of this
+    process do once. Raises UserError: a log-prob is not finite.
     """
     distinct = {(tuple(context), tuple(tokens)): (context, tokens) for context, tokens in pairs}
     longer = {context for context, tokens in distinct if len(tokens) > 1}
@@ -73,7 +74,9 @@ def logprobs_of(engine: Engine, pairs: Sequence[Encoded]) -> list[Logprobs]:
         for key in singles:
             found[key] = by_context[key[0]][[next_ids.index(key[1][0])]]
     rest = [key for key in distinct if key not in found]
-    values = engine.prompt_logprobs([[*context, *tokens] for context, tokens in rest])
+    values = engine.prompt_logprobs(
+        [[*context, *tokens] for context, tokens in rest], [len(context) for context, _ in rest]
+    )
     for key, logprobs in zip(rest, values, strict=True):
         found[key] = logprobs[len(key[0]) :]
     if not all(np.isfinite(logprobs).all() for logprobs in found.values()):

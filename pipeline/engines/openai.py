@@ -200,7 +200,9 @@ class OpenAIEngine(Engine):
         end, stopped = self.cfg.model.reasoning_end, response.finish_reason == "stop"
         return joined(response.reasoning, response.text, end, stopped)
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
+    def prompt_logprobs(
+        self, prompts: list[list[int]], after: Sequence[int] = ()
+    ) -> list[Logprobs]:
         s = self.cfg.sampling
         responses = self._all([SampleRequest(p, 1, None, s, prompt_logprobs=True) for p in prompts])
         return [np.array(response.prompt_logprobs, dtype=np.float32) for response in responses]

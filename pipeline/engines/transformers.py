@@ -5,6 +5,7 @@ It samples fixed batches step by step, with a random generator per attempt. The 
 not the model's.
 """
 
+import copy
 import gc
 import inspect
 import itertools
@@ -130,18 +131,31 @@ class TransformersEngine(Engine):
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=self.device), torch.tensor(mask, device=self.device)
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        """Score one prompt at a time, so that memory depends on the longest one only."""
+    def prompt_logprobs(
+        self, prompts: list[list[int]], after: Sequence[int] = ()
+    ) -> list[Logprobs]:
+        """Score one prompt at a time, so that memory depends on the longest one only.
+
+        With `after` a prompt continues a copy of the cache of its tokens without a score.
+        """
         scored = [np.full(len(prompt), np.nan, dtype=np.float32) for prompt in prompts]
-        for prompt, values in zip(prompts, scored, strict=True):
-            ids = torch.tensor([prompt], device=self.device)
+        before, cache = list[int](), None
+        for i, (prompt, values) in enumerate(zip(prompts, scored, strict=True)):
+            # The last token without a score gives the first logits.
+            head, rest = prompt[: (known := after[i] - 1 if after else 0)], prompt[known:]
+            ids = torch.tensor([rest], device=self.device)
             with torch.inference_mode():
-                logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1]
+                if head and head != before:
+                    first = torch.tensor([head], device=self.device)
+                    made = self.model(input_ids=first, use_cache=True, **self.last_only)
+                    before, cache = head, made.past_key_values
+                kept = {"past_key_values": copy.deepcopy(cache)} if head else {"use_cache": False}
+                logits = self.model(input_ids=ids, **kept).logits[0, :-1]
                 targets = ids[0, 1:].to(logits.device)
                 for start in range(0, len(targets), _POSITIONS):
                     part = slice(start, start + _POSITIONS)
                     logprobs = _logprobs(logits[part].float(), targets[part])
-                    values[1:][part] = logprobs.cpu().numpy()
+                    values[known + 1 :][part] = logprobs.cpu().numpy()
         return scored
 
     def next_logprobs(

@@ -8,6 +8,7 @@ import gc
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict
+from itertools import repeat
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -170,12 +171,24 @@ class VllmEngine(Engine):
             finished=times[-1],
         )
 
-    def prompt_logprobs(self, prompts: list[list[int]]) -> list[Logprobs]:
-        logprobs = []
-        for output in self._prefill(prompts, lambda: None, prompt_logprobs=0):
-            entries = zip(output.prompt_token_ids, output.prompt_logprobs, strict=True)
-            values = [np.nan if entry is None else entry[token].logprob for token, entry in entries]
-            logprobs.append(np.array(values, dtype=np.float32))
+    def prompt_logprobs(
+        self, prompts: list[list[int]], after: Sequence[int] = ()
+    ) -> list[Logprobs]:
+        """Score prompts; with `after` by vLLM's prefix cache, whose tokens have no score.
+
+        A prompt of which the cache has more than those is scored again, without it.
+        """
+        logprobs, options = list[Logprobs](), {"prompt_logprobs": 0, "detokenize": False}
+        options["skip_reading_prefix_cache"] = not after
+        outputs = self._prefill(prompts, lambda: None, **options)
+        for prompt, output, first in zip(prompts, outputs, after or repeat(1), strict=False):
+            if after and output.num_cached_tokens >= first:
+                logprobs += self.prompt_logprobs([prompt])
+                continue
+            values = np.full(len(prompt), np.nan, dtype=np.float32)
+            for i in range(first - len(prompt), 0):  # some versions return no others
+                values[i] = output.prompt_logprobs[i][prompt[i]].logprob
+            logprobs.append(values)
         return logprobs
 
     def next_logprobs(

@@ -1,8 +1,10 @@
 """One run of a worker: its claims, budget, writer and session."""
 
 import contextlib
+import math
+import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import lease
@@ -20,7 +22,7 @@ from bayes_at_n.pipeline.prepare import likelihood, questions_table
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
+from bayes_at_n.pipeline.workers import claims, guard, heartbeat, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
@@ -54,6 +56,7 @@ class Job:
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
         self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
+        self.lengths = defaultdict[str, list[int]](list)  # of finished attempts, by question
         self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
         self.open = False  # whether it may still claim attempts
         self.error: UserError | None = None  # what ended it while other runs continue
@@ -73,7 +76,10 @@ class Job:
         self.heartbeat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.heartbeat)
         self.watch.beats.append(self.heartbeat)
-        self.claims = Claims(self.heartbeat, self.trials * len(self.rows), self._pending)
+        cfg = self.run.cfg
+        in_order = cfg.race or cfg.budget.given  # short attempts must not come first
+        length = None if in_order else lambda position: self.mean_length(self.keys[position][0])
+        self.claims = Claims(self.heartbeat, self._pending, length=length)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -112,7 +118,7 @@ class Job:
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not sessions.alive(self.run.path) - {self.session.worker}:
-            heartbeat.clear(self.heartbeat.path.parent, self.heartbeat.now)
+            claims.clear(self.heartbeat.path.parent, self.heartbeat.now)
         needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
         self.open = bool(needed or sessions.unproven(self.run))
 
@@ -167,6 +173,7 @@ class Job:
         self.allowance.ended(position, completion)
         if reason in FINISHED:
             self._finished.append(completion)
+            self.lengths[completion.request.question_id].append(completion.tokens or 0)
             self.session.add(completion.finished - completion.started, **counts(completion))
             if self.writer is not None and len(self._finished) >= _MOST_IN_FRAME:
                 self._write(self.writer)
@@ -219,6 +226,8 @@ class Job:
             finally:
                 writer.close()
             self._write(writer)
+            self.session.record["left"] = self.left
+            self.session.save()
         finally:
             with contextlib.suppress(OSError):  # then the claims expire as a dead worker's do
                 self.claims.release()
@@ -280,6 +289,16 @@ class Job:
                 " the same command tries again"
             )
 
+    def mean_length(self, question_id: str = "") -> float:
+        """Return the mean length of finished attempts, at a question if there are any.
+
+        Infinite before the first; of this worker's attempts.
+        """
+        if lengths := self.lengths.get(question_id):
+            return statistics.fmean(lengths)
+        record = self.session.record
+        return record["completion_tokens"] / record["attempts"] if record["attempts"] else math.inf
+
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
         allowed = [self.position[key] for key in race.allowed(self.run, pending, self.trials)]
@@ -295,7 +314,6 @@ class Job:
         allowed = race.trials(self.run, idle, before)
         self.trials = max(allowed, before) if allowed else 0
         if self.trials > before:
-            self.claims.total = self.trials * len(self.rows)
             self.claims.read()
         return self.trials > before
 

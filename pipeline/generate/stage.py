@@ -1,8 +1,9 @@
 """generate: sample every pending attempt, with one worker or several."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import mode, note, note_alone, prints_json, warn
 from bayes_at_n.pipeline.base.engines import kind
@@ -51,9 +52,10 @@ def generate(run: Run) -> bool:
     return not left or bool(spent)
 
 
-def together(runs: Sequence[Run]) -> None:
+def together(runs: Sequence[Run], sampled: Callable[[list[Path]], object] | None = None) -> None:
     """Sample the pending attempts of runs of one model and engine with the same workers.
 
+    `sampled`: called twice a second with the folders of runs that are complete before others.
     Raises: see `generate`.
     """
     pending = []
@@ -67,11 +69,11 @@ def together(runs: Sequence[Run]) -> None:
         return
     cfg = pending[0].cfg
     if cfg.cluster.address is not None and not kind(cfg.engine.name).served:
-        _supervised(pending, sample_anywhere)
+        _supervised(pending, sample_anywhere, sampled)
         return
     pending = _fitted(pending)
-    if len(pending) > 1 or pending[0].cfg.engine.replicas > 1:
-        _supervised(pending, sample)
+    if sampled or len(pending) > 1 or pending[0].cfg.engine.replicas > 1:
+        _supervised(pending, sample, sampled)
     else:
         work(pending)
 
@@ -86,7 +88,9 @@ def sample_anywhere(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) ->
     work(_fitted([*map(Run, configs)]), stop, slot)
 
 
-def _supervised(runs: Sequence[Run], work: Work) -> None:
+def _supervised(
+    runs: Sequence[Run], work: Work, sampled: Callable[[list[Path]], object] | None
+) -> None:
     first, budgets = runs[0], [Allowance(run) for run in runs if run.cfg.budget.given]
 
     def pending() -> int:
@@ -110,6 +114,7 @@ def _supervised(runs: Sequence[Run], work: Work) -> None:
             is_over=is_over,
             check=check_all,
             interrupted=partial(interrupted, runs),
+            sampled=sampled or list,
             boxes=any(run.cfg.boxed for run in runs),
         )
         logs = first.path / "logs" / shards.worker_id()

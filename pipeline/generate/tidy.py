@@ -8,7 +8,7 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat, records
+from bayes_at_n.pipeline.workers import claims, heartbeat, records
 
 PATIENCE_S = 3600.0  # a silent worker on another host may wake up and still need its journal
 LEAVING = "leaving.lease"  # in the run folder: held by the last worker to leave
@@ -50,7 +50,7 @@ def leave(run: Run, spent: bool = False) -> None:
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
         lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it
     ):
-        heartbeat.clear(folder, lease.now_of(folder))
+        claims.clear(folder, lease.now_of(folder))
         for path in folder.glob(".*"):  # that killed workers did not get to rename or delete
             path.unlink(missing_ok=True)
         folder.rmdir()

@@ -5,6 +5,7 @@ leave the batch, the first of the next fill it.
 """
 
 import contextlib
+import math
 import os
 import time
 from collections import Counter
@@ -192,13 +193,18 @@ class _Worker:
     def _requests(self, jobs: Sequence[Job]) -> Iterator[engines.Request | None]:
         """Yield requests while any run is open; None where there is nothing to begin right now."""
         while any(job.open for job in jobs):
-            with self.watch.paused():
+            with self.watch.awaiting(math.inf):
                 request = self._next(jobs)
             yield request
 
     def _next(self, jobs: Sequence[Job]) -> engines.Request | None:
-        """Return a request of the first run that has one; close runs with nothing left."""
+        """Return a request of the first run that has one; close runs with nothing left.
+
+        Once what is unclaimed fits two batches, the runs with the longest attempts come first.
+        """
         in_flight = sum(len(job.in_flight) for job in self.jobs)
+        if sum(len(job.claims.free) for job in jobs if job.open) <= 2 * self.batch:
+            jobs = sorted(jobs, key=Job.mean_length, reverse=True)
         for job in jobs:
             free = self.capacity - in_flight + len(job.in_flight)
             if job.open and (request := self._do(job, job.next, free, self.batch)) is not None:

@@ -67,13 +67,13 @@ def _import_run(folder: Path, staged: Path, target: Path) -> None:
     if target.exists():
         raise UserError(f"{target}: exists; remove it, or import {folder} beside it with tag=NAME")
     _check_idle(folder)
+    faults = list[str]()
     for inside in _files(folder):
         path = staged / inside
         path.parent.mkdir(parents=True, exist_ok=True)
         with (folder / inside).open("rb") as there, atomic.replacing(path) as here:
             shutil.copyfileobj(there, here)
     _check_idle(folder)
-    faults = list[str]()
     for path in sorted(path for path in staged.rglob("*") if path.suffix in CHECKED):
         lines = faults_of(path)
         if lines and path.suffix == ".journal" and all(TORN in line for line in lines):

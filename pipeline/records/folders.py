@@ -4,11 +4,8 @@ Everything is written to a draft folder in `runs`, which no verb takes for a run
 renamed into place once all are written; an interrupted import starts again.
 """
 
-import contextlib
 import json
-import shutil
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache, reduce
 from itertools import count
@@ -173,18 +170,6 @@ def rubric(runs: Runs, dataset: str) -> tuple[list[str], list[float]]:
     return labels, [float(weight) for weight in weights or range(number)]
 
 
-@contextlib.contextmanager
-def draft(runs: Path) -> Iterator[Path]:
-    """Create a draft folder in `runs` for the block; remove those of killed imports."""
-    atomic.sweep(runs)
-    folder = atomic.draft(runs / "import")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str]) -> None:
     """Write everything of a run but its tables, and rename its folder to `target`.
 
@@ -217,11 +202,9 @@ def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str])
         "source": source.path,
         "kind": source.kind,
         "revision": source.revision,
-        "files": [path.name for path in source.files[:100]],
         "model": planned.source_model,
         # Records do not include how they were sampled, but for seeds of the paper's protocol.
         "sampling_known": planned.by_seed,
-        "attempts": run.attempts.is_dir(),
         "question_hashes": f"{'problem' if problems else 'number'} and gold answer",
         "left_out": left_out,
     }

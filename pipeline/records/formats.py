@@ -6,10 +6,9 @@ A new format is a module that yields records, a line in `KINDS` and an entry of 
 import json
 import re
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.console import joined, plural, warn
+from bayes_at_n.pipeline.base.console import joined, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
@@ -19,34 +18,26 @@ from bayes_at_n.pipeline.records import (
     copies,
     flat,
     logs,
-    npz,
     shapes,
-    trace,
 )
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
 from bayes_at_n.pipeline.store import parquet, runfolder
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_SCORED = (*shapes.SHAPES,)
-
-
-def _shape(name: str) -> Format:
-    shape = shapes.SHAPES[name]
-    looks, read = partial(logs.looks, shape), partial(logs.read, shape)
-    return Format(looks, read, shape.pattern, shape.chooses, beside=shape.beside)
+_SCORED = (*shapes.SHAPES, "lighteval")
 
 
 FORMATS = {  # a file is of the first kind that recognizes it
-    "lighteval": _shape("lighteval"),
-    "trace": Format(trace.looks, trace.read, "*.parquet", chooses=True, positions=False),
-    **{name: _shape(name) for name in shapes.SHAPES if name != "lighteval"},
-    "npz": Format(lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
-    "openai": Format(chats.looks, chats.read, "*.jsonl", positions=False),
-    "jsonl": Format(flat.is_json, flat.read_json, "*.jsonl *.json", True, positions=False),
-    "csv": Format(flat.is_csv, flat.read_csv, "*.csv", True, positions=False),
+    "lighteval": shapes.LIGHTEVAL,
+    "trace": Format("*.parquet", flat.is_parquet, flat.read_parquet, chooses=True, positions=False),
+    **shapes.SHAPES,
+    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", flat.read_npz, chooses=True),
+    "openai": Format("*.jsonl", chats.looks, chats.read, positions=False),
+    "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
+    "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),
 }
-_RUNS = Format(lambda *_: False)  # run folders of this program
+_RUNS = Format()  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
@@ -70,8 +61,9 @@ def locate(cfg: RecordsConfig) -> Source:
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
         if (value := getattr(cfg.source, key)) is not None and kind not in able:
             raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
+    note(f"import: {path} read as {kind} ({why})")
     form, fingerprint = FORMATS.get(kind, _RUNS), _fingerprint(files, kind, cfg)
-    return Source(cfg, kind, why, files, revision, fingerprint, form, Skipped(files))
+    return Source(cfg, kind, files, revision, fingerprint, form, Skipped(files))
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
@@ -122,7 +114,7 @@ def _recognize(where: Path, kind: str) -> tuple[str, list[Path]]:
             faults.append(fault)
         elif path == where and kind != "auto":
             by_kind[kind] = [path]
-        elif looks := [name for name in able if forms[name].looks(path, head)]:
+        elif looks := [name for name in able if logs.looks(forms[name], path, head)]:
             by_kind[looks[0]].append(path)
     rest = {name: files for name, files in by_kind.items() if files}
     chosen = next(iter(rest), "") if kind == "auto" else kind

@@ -1,8 +1,7 @@
 """Logs of inspect_ai, `.eval` and JSON, version 2: an epoch of a sample is a trial.
 
-The library's own classes (0.3.285) validate what is written. A zip is read and written here, sample
-by sample: the library's reader unpacks one of any size, and its writer takes a whole log from
-memory.
+After the classes of the library (0.3.285), whose reader unpacks a zip of any size, and whose writer
+takes a whole log from memory.
 """
 
 import contextlib
@@ -34,6 +33,7 @@ from bayes_at_n.pipeline.records.columns import said
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.source import (
     LeftOut,
+    Run,
     Source,
     archive,
     json_file,
@@ -42,6 +42,7 @@ from bayes_at_n.pipeline.records.source import (
 
 _VERSION = 3
 _MEMBERS = (b"header.json", b"_journal/", b"samples/", b"summaries.json", b"reductions.json")
+_HEAVY = ("messages", "output", "choices")  # of a sample, which its summary lacks
 _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
@@ -56,7 +57,7 @@ def looks(path: Path, head: bytes) -> bool:
     return log or path.suffix == ".eval"
 
 
-def run_of(path: Path) -> logs.Run:
+def run_of(path: Path) -> Run:
     """Return the task, model and reasoning effort of a log, and its place among several.
 
     Raises UserError: it needs the library. ValueError: another version. Also whatever parsers
@@ -133,7 +134,7 @@ def _records(path: Path) -> Iterator[Any]:
             yield part
 
 
-def values(_: logs.Run, sample: Any) -> dict[str, Any]:
+def values(_: Run, sample: Any) -> dict[str, Any]:
     """Return the values of all scorers, those of several as SCORER/NAME; of our logs the outcome.
 
     Raises LeftOut: the sample is not finished. Also the exception in place of a damaged one.
@@ -153,7 +154,7 @@ def values(_: logs.Run, sample: Any) -> dict[str, Any]:
     return by_name
 
 
-def attempts(run: logs.Run, sample: Any) -> dict[str, Any]:
+def attempts(run: Run, sample: Any) -> dict[str, Any]:
     """Return the fields of a sample's attempt."""
     scores, own, output = (sample.get(key) or {} for key in ("scores", "metadata", "output"))
     scorer = (run["metric"] or "").partition("/")[0]
@@ -182,35 +183,25 @@ def write(export: Export, folder: Path) -> None:
 
     Raises UserError: nothing is graded.
     """
-    import inspect_ai.log
-    import inspect_ai.model
-    import inspect_ai.scorer
-
     for source, info in run_infos(export):
-        _write(inspect_ai, export, source, info, folder)
+        summaries = list[dict[str, Any]]()
+        shared = {id: _question(row) for id, row in questions(source).items()}
+        task = names.safe_name(info.dataset)
+        name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
+        with zipfile.ZipFile(folder / name, "w") as packed:
+            for row in graded(export, source):
+                sample = _sample(row, shared[row["question_id"]], info)
+                _put(packed, f"samples/{sample['id']}_epoch_{sample['epoch']}.json", sample)
+                summary = {key: value for key, value in sample.items() if key not in _HEAVY}
+                summaries.append(summary | {"input": sample["input"][:1000], "completed": True})
+            _put(packed, "summaries.json", summaries)
+            _put(packed, "header.json", _header(source, info))
 
 
-def _write(lib: Any, export: Export, source: RunTable, info: RunInfo, folder: Path) -> None:
-    summaries = []
-    shared = {id: _question(row) for id, row in questions(source).items()}
-    task = names.safe_name(info.dataset)
-    name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
-    with zipfile.ZipFile(folder / name, "w") as archive:
-        for row in graded(export, source):
-            sample = _sample(lib, row, shared[row["question_id"]], info)
-            _put(archive, f"samples/{sample.id}_epoch_{sample.epoch}.json", _json(sample))
-            summaries.append(_json(sample.summary()))
-        _put(archive, "summaries.json", b"[" + b",".join(summaries) + b"]")
-        _put(archive, "header.json", _json(lib.log.EvalLog.model_validate(_header(source, info))))
-
-
-def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+def _put(packed: zipfile.ZipFile, name: str, value: Any) -> None:
     """Add a file without a time stamp: equal runs give equal bytes."""
-    archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 1)  # 6 takes thrice as long
-
-
-def _json(model: Any) -> bytes:
-    return bytes(model.model_dump_json(exclude_none=True).encode())
+    data = json.dumps(value).encode()
+    packed.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 1)  # 6 takes thrice as long
 
 
 def _header(source: RunTable, info: RunInfo) -> dict[str, Any]:
@@ -255,26 +246,24 @@ def _question(row: dict[str, Any]) -> dict[str, Any]:
     return shared | {"choices": row["choices"], "messages": turns}
 
 
-def _sample(lib: Any, row: dict[str, Any], question: dict[str, Any], info: RunInfo) -> Any:
-    """Return an attempt in the library's types, one by one, which is three times as fast."""
-    key, make = str(uuid5(info.uid, f"{row['question_id']} {row['trial']}")), lib.model
-    content = [make.ContentText(text=row["response"])]
+def _sample(row: dict[str, Any], question: dict[str, Any], info: RunInfo) -> dict[str, Any]:
+    """Return an attempt."""
+    key = str(uuid5(info.uid, f"{row['question_id']} {row['trial']}"))
+    content = [{"type": "text", "text": row["response"]}]
     if row["reasoning"] is not None:
-        content.insert(0, make.ContentReasoning(reasoning=row["reasoning"]))
-    answer = make.ChatMessageAssistant(id=key, source="generate", content=content)
-    stop = _STOPS.get(row["finish_reason"], "unknown")
-    choice = make.ChatCompletionChoice(message=answer, stop_reason=stop)
-    used = row["usage"] and make.ModelUsage(**row["usage"])
-    value, why = {"value": "C" if row["right"] else "I"}, {"metadata": {"layer": row["layer"]}}
-    score = lib.scorer.Score(answer=row["answer"], explanation=row["reason"], **value, **why)
-    output = make.ModelOutput(model=info.named, choices=[choice], usage=used, time=row["seconds"])
-    return lib.log.EvalSample(
-        **question | {"messages": [*question["messages"], answer]},
-        uuid=key,
-        epoch=row["trial"] + 1,
-        output=output,
-        scores={"grade": score},
-        metadata=row["metadata"],
-        model_usage={info.named: used} if used else {},
-        total_time=row["seconds"],
-    )
+        content.insert(0, {"type": "reasoning", "reasoning": row["reasoning"]})
+    answer = {"id": key, "role": "assistant", "source": "generate", "content": content}
+    choice = {"message": answer, "stop_reason": _STOPS.get(row["finish_reason"], "unknown")}
+    score = {"value": "C" if row["right"] else "I", "answer": row["answer"]}
+    score |= {"explanation": row["reason"], "metadata": {"layer": row["layer"]}}
+    output = {"model": info.named, "choices": [choice], "completion": row["response"]}
+    return question | {
+        "uuid": key,
+        "epoch": row["trial"] + 1,
+        "messages": [*question["messages"], answer],
+        "output": output | {"usage": row["usage"], "time": row["seconds"]},
+        "scores": {"grade": score},
+        "metadata": row["metadata"],
+        "model_usage": {info.named: row["usage"]} if row["usage"] else {},
+        "total_time": row["seconds"],
+    }

@@ -1,10 +1,10 @@
-"""Read the rows of other programs, whose fields are ours by other names: a shape each."""
+"""Read the rows of other programs, whose fields are ours by other names."""
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
@@ -12,10 +12,11 @@ from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, said, truth
 from bayes_at_n.pipeline.records.source import (
     ONE_VALUE,
+    Format,
     LeftOut,
     Records,
+    Run,
     Source,
-    json_lines,
     printable,
 )
 
@@ -26,48 +27,25 @@ _WORDS: dict[str, Any] = {word: word for word in UNDECIDED}
 _WORDS |= {"C": True, "I": False, "N": "no_answer"}  # of inspect_ai; P, partial, is neither
 
 
-Run = dict[str, Any]  # a log's names of task and model, and what else identifies it
-
-
-def _lines(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
-    return json_lines(path, source.skipped)
-
-
-class Shape(NamedTuple):
-    """How the rows of one program are recognized and read."""
-
-    keys: str  # of a row, all of them in the head of its file; | between alternatives
-    fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
-    # Task and model of a file, as far as known; None: it is read with another one.
-    run: Callable[[Path], Run | None] = lambda _: {}
-    values: Callable[[Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
-    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = _lines
-    more: Callable[[Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS
-    pattern: str = "*.jsonl *.json"
-    beside: Callable[[Path], Path] | None = None  # a second file, in another folder
-    chooses: bool = False  # its rows name tasks and models, of which the user chooses
-    looks: Callable[[Path, bytes], bool] | None = None  # recognizes a file, instead of `keys`
-
-
-def looks(shape: Shape, path: Path, head: bytes) -> bool:
-    """Return whether a file with this head has rows of a shape, or is a zip of one that may."""
-    if shape.looks is not None or not any(map(path.match, shape.pattern.split())):
-        return bool(shape.looks and shape.looks(path, head))
+def looks(form: Format, path: Path, head: bytes) -> bool:
+    """Return whether a file with this head has records of a kind, or is a zip of one that may."""
+    if form.looks is not None or not any(map(path.match, form.pattern.split())):
+        return bool(form.looks and form.looks(path, head))
     if head[:4] == b"PK\x03\x04":
         return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".json")
-    keys = ([f'"{key}":'.encode() for key in one.split("|")] for one in shape.keys.split())
+    keys = ([f'"{key}":'.encode() for key in one.split("|")] for one in form.keys.split())
     return all(any(key in head for key in one) for one in keys)
 
 
-def read(shape: Shape, source: Source) -> Records:
-    """Yield the attempts of all files of a shape; of files with equal runs the last counts.
+def read(source: Source) -> Records:
+    """Yield the attempts of all files; of files with equal runs the last counts.
 
     Raises UserError: a row lacks the metric.
     """
-    runs, kept = dict[Path, Run](), dict[Hashable, Path]()
+    form, runs, kept = source.form, dict[Path, Run](), dict[Hashable, Path]()
     for path in sorted(source.files):
         with _damage(source, path):
-            if (run := shape.run(path)) is not None:
+            if (run := form.run(path)) is not None:
                 runs[path] = {"task": "", "model": "", "path": str(path)} | run
     if not runs and not source.skipped.counts:
         raise UserError(f"{source.path}: predictions only; import reviews/ beside them, too")
@@ -79,9 +57,9 @@ def read(shape: Shape, source: Source) -> Records:
     for path in kept.values():
         run = runs[path] | {"metric": source.cfg.source.metric}
         with _damage(source, path):
-            for place, row in shape.rows(source, path):
+            for place, row in form.rows(source, path):
                 try:
-                    attempt = _attempt(shape, source, run, place, row)
+                    attempt = _attempt(source, run, place, row)
                 except UserError:
                     raise
                 except LeftOut as error:
@@ -106,12 +84,12 @@ def _damage(source: Source, path: Path) -> Iterator[None]:
         source.skipped.add("damaged files, of which the rest is skipped", place)
 
 
-def _attempt(shape: Shape, source: Source, run: Run, place: str, row: Any) -> dict[str, Any]:
-    model, metric = source.model_of(run["model"]), run["metric"]
-    values = shape.values(run, row)
-    fields = (field.split("=") for field in shape.fields.split())
+def _attempt(source: Source, run: Run, place: str, row: Any) -> dict[str, Any]:
+    form, model, metric = source.form, source.model_of(run["model"]), run["metric"]
+    values = form.values(run, row)
+    fields = (field.split("=") for field in form.fields.split())
     attempt: dict[str, Any] = {ours: value_at(row, theirs) for ours, theirs in fields}
-    attempt |= shape.more(run | {"model": model}, row)
+    attempt |= form.more(run | {"model": model}, row)
     attempt["prompt"], text = said(attempt.get("prompt")), attempt.get("text")
     if isinstance(text, list):  # of a chat, what the model wrote
         text = [t for t in text if not isinstance(t, Mapping) or t.get("role") in _MODEL] or None
@@ -127,11 +105,10 @@ def _attempt(shape: Shape, source: Source, run: Run, place: str, row: Any) -> di
         attempt["problem"] = attempt["prompt"]
     if metric is not None and metric in row:
         values = {metric: row[metric]} | values
-    scored = outcomes(source, place, values, len(text) if isinstance(text, list) else 1)
-    outcome = [one["outcome"] for one in scored]
-    attempt["outcome"] = outcome if isinstance(text, list) else outcome[0]
-    named = {key: name for key in ("task", "model") if (name := run[key])}
-    return attempt | named | {"reason": scored[0]["reason"]}
+    repeats = len(text) if isinstance(text, list) else 1
+    attempt["reason"], outcomes = _outcomes(source, place, values, repeats)
+    attempt["outcome"] = outcomes if isinstance(text, list) else outcomes[0]
+    return attempt | {key: name for key in ("task", "model") if (name := run[key])}
 
 
 def value_at(row: Any, path: str) -> Any:
@@ -152,10 +129,10 @@ def value_at(row: Any, path: str) -> Any:
     return None
 
 
-def outcomes(
-    source: Source, place: str, values: Mapping[str, Any], repeats: int = 1
-) -> list[dict[str, Any]]:
-    """Return the outcome of every repeat of a sample: by the metric, if named, else by the first.
+def _outcomes(
+    source: Source, place: str, values: Mapping[str, Any], repeats: int
+) -> tuple[str, list[Any]]:
+    """Return the metric, if not named the first, and by it the outcome of every repeat.
 
     A single value for several repeats belongs to none of them. Raises UserError: there are values,
     but none of that metric. ValueError: over MOST_TRIAL repeats.
@@ -180,7 +157,7 @@ def outcomes(
     known = [_WORDS.get(one, truth(one)) if isinstance(one, str) else truth(one) for one in each]
     if any(a is None and b is not None for a, b in zip(known, each, strict=True)):
         source.skipped.add("values other than 0 and 1: not graded", place)
-    return [{"outcome": one, "reason": name} for one in known]
+    return name, known
 
 
 def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any]:

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.records import inspect_log, lm_eval, logs, trace
+from bayes_at_n.pipeline.records import flat, inspect_log, lm_eval, logs
 from bayes_at_n.pipeline.records.columns import truth
-from bayes_at_n.pipeline.records.logs import Shape, value_at
+from bayes_at_n.pipeline.records.logs import value_at
 from bayes_at_n.pipeline.records.source import (
+    Format,
+    Run,
     Source,
     beside,
     json_file,
@@ -31,7 +33,7 @@ _HELM = (
 # Columns of lighteval, in some versions between __, and what is read of them.
 _STRUCTS = {"doc": ".query .original_query .choices .gold_index .id", "metric": ""}
 _STRUCTS |= {"model_response": ".text .reasonings .output_tokens"}
-_NO_BOX = "N"  # as inspect_ai calls it, see `logs.outcomes`
+_NO_BOX = "N"  # as inspect_ai calls it, see `logs`
 _NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl")
 _NEMO_METRICS = ("symbolic_correct", "judgement", "is_correct")
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
@@ -78,10 +80,8 @@ def _lighteval(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     """Yield a row per question, in which `text` lists the trials."""
     with untrusted.memory_limit(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
-    if missing := _STRUCTS.keys() - own.keys():
-        raise ValueError(f"no column {', '.join(sorted(missing))}")
     leaves = [f"{own[struct]}{leaf}" for struct, of in _STRUCTS.items() for leaf in of.split(" ")]
-    for place, named in trace.rows(path, leaves, source.skipped):
+    for place, named in flat.rows(path, leaves, source.skipped):
         row = {name.strip("_"): value for name, value in named.items()}
         gold, tokens = row["doc"]["gold_index"], row["model_response"].get("output_tokens")
         row["gold"] = row["doc"]["choices"][gold[0] if isinstance(gold, list) else gold]
@@ -103,7 +103,7 @@ def _mmlu_pro(path: Path) -> dict[str, str]:
     return {"task": "mmlu-pro", "model": named[1] if named else ""}
 
 
-def _letter(_: logs.Run, row: Any) -> dict[str, Any]:
+def _letter(_: Run, row: Any) -> dict[str, Any]:
     pred = row.get("pred")
     return {"pred": _NO_BOX if pred is None else pred == row["answer"]}
 
@@ -166,13 +166,14 @@ def _simple(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
         yield place, shown | {"prompt": chat[:-1], "text": chat[-1:]}
 
 
-def _evalscope_run(path: Path) -> logs.Run | None:
+def _evalscope_run(path: Path) -> Run | None:
     """Return model, benchmark and subset; the benchmark is named as its report."""
     *above, kind, model, _ = path.resolve().parts
     reports = Path(*above, "reports", model).glob("*.json")
     stems = [report.stem for report in reports if path.stem.startswith(f"{report.stem}_")]
     task = max(stems, key=len, default=path.stem.removesuffix("_default"))
-    subset = path.stem[len(task) + 1 :].removesuffix("default")
+    subset = path.stem[len(task) + 1 :]
+    subset = "" if subset == "default" else subset
     run = {"task": task, "model": model, "subset": subset, "path": ""}
     return None if kind == "predictions" else run
 
@@ -191,7 +192,7 @@ def _evalscope(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
         yield place, review
 
 
-def _evalscope_review(run: logs.Run, review: Any) -> dict[str, Any]:
+def _evalscope_review(run: Run, review: Any) -> dict[str, Any]:
     number, gold, subset = (
         value_at(review, "sample_score.group_id|index"),
         review["target"],
@@ -208,7 +209,7 @@ def _evalscope_review(run: logs.Run, review: Any) -> dict[str, Any]:
     }
 
 
-def _evalscope_values(_: logs.Run, review: Any) -> Any:
+def _evalscope_values(_: Run, review: Any) -> Any:
     """Return the values of a review, the main score first."""
     score = review["sample_score"]["score"]
     values, main = score["value"], score.get("main_score_name")
@@ -226,7 +227,7 @@ def _nemo_skills(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
         yield place, line
 
 
-def _nemo_skills_values(_: logs.Run, line: Any) -> dict[str, Any]:
+def _nemo_skills_values(_: Run, line: Any) -> dict[str, Any]:
     values = {name: line[name] for name in _NEMO_METRICS if name in line}
     if isinstance(text := values.get("judgement"), str) and truth(text) is None:
         text = text.rpartition("Judgement:")[2]  # as NeMo-Skills parses its judge
@@ -234,7 +235,7 @@ def _nemo_skills_values(_: logs.Run, line: Any) -> dict[str, Any]:
     return values
 
 
-def _nemo_skills_line(_: logs.Run, line: Any) -> dict[str, Any]:
+def _nemo_skills_line(_: Run, line: Any) -> dict[str, Any]:
     known = "predicted_answer" in line
     return {
         "has_box": line["predicted_answer"] is not None if known else None,
@@ -243,130 +244,126 @@ def _nemo_skills_line(_: logs.Run, line: Any) -> dict[str, Any]:
 
 
 SHAPES = {
-    "inspect": Shape(
-        "",
-        "",
-        inspect_log.run_of,
-        inspect_log.values,
-        inspect_log.samples,
-        inspect_log.attempts,
+    "inspect": Format(
         "*.eval *.json",
-        looks=inspect_log.looks,
+        inspect_log.looks,
+        run=inspect_log.run_of,
+        rows=inspect_log.samples,
+        values=inspect_log.values,
+        more=inspect_log.attempts,
     ),
-    "lighteval": Shape(
-        "",
-        "question=doc.id problem=doc.original_query prompt=doc.query gold=gold"
-        " text=model_response.text reasoning=model_response.reasonings"
-        " num_completion_tokens=tokens",
-        _lighteval_run,
-        lambda _, row: {name: value for name, value in row["metric"].items() if value is not None},
-        _lighteval,
-        pattern="*.parquet",
-        looks=_is_lighteval,
-    ),
-    "mmlu_pro": Shape(
-        "cot_content pred",
-        "question=question_id problem=question gold=answer answer=pred topic=category"
+    "mmlu_pro": Format(
+        "*.json *.zip",
+        keys="cot_content pred",
+        fields="question=question_id problem=question gold=answer answer=pred topic=category"
         " text=model_outputs|generated_text",
-        _mmlu_pro,
-        _letter,
-        pattern="*.json *.zip",
+        run=_mmlu_pro,
+        values=_letter,
     ),
-    "verifiers": Shape(  # and prime-rl
-        "prompt completion example_id|reward",
-        "question=example_id prompt=prompt text=completion gold=answer",
-        _verifiers,
+    "verifiers": Format(  # and prime-rl
+        keys="prompt completion example_id|reward",
+        fields="question=example_id prompt=prompt text=completion gold=answer",
+        run=_verifiers,
     ),
-    "nemo_gym": Shape(
-        "responses_create_params response",
-        "question=_ng_task_index trial=_ng_rollout_index model=response.model problem=question"
-        " prompt=responses_create_params.input text=response.output answer=extracted_answer"
-        " gold=expected_answer|answer num_prompt_tokens=response.usage.input_tokens"
+    "nemo_gym": Format(
+        keys="responses_create_params response",
+        fields="question=_ng_task_index trial=_ng_rollout_index model=response.model"
+        " problem=question prompt=responses_create_params.input text=response.output"
+        " answer=extracted_answer gold=expected_answer|answer"
+        " num_prompt_tokens=response.usage.input_tokens"
         " num_completion_tokens=response.usage.output_tokens",
     ),
-    "nemo_evaluator": Shape(
-        "expected_answer|reward problem_idx|scoring_details",
-        "question=problem_idx|idx trial=repeat task=metadata.benchmark prompt=prompt"
+    "nemo_evaluator": Format(
+        keys="expected_answer|reward problem_idx|scoring_details",
+        fields="question=problem_idx|idx trial=repeat task=metadata.benchmark prompt=prompt"
         " problem=metadata.problem|metadata.question text=model_response answer=extracted_answer"
         " gold=expected_answer num_completion_tokens=tokens topic=metadata.category",
-        _nemo_evaluator,
+        run=_nemo_evaluator,
     ),
-    "livecodebench": Shape(
-        "question_content output_list",
-        "question=question_id problem=question_content text=output_list",
-        lambda path: {"task": "livecodebench", "model": path.resolve().parent.name},
-        lambda _, row: {"graded_list": row.get("graded_list")},
+    "livecodebench": Format(
+        keys="question_content output_list",
+        fields="question=question_id problem=question_content text=output_list",
+        run=lambda path: {"task": "livecodebench", "model": path.resolve().parent.name},
+        values=lambda _, row: {"graded_list": row.get("graded_list")},
     ),
-    "opencompass": Shape(
-        "origin_prompt prediction",
-        "question=question trial=trial prompt=origin_prompt text=prediction gold=gold",
-        lambda path: {"task": path.stem, "model": path.resolve().parent.name},
-        lambda _, row: {"correct": row.get("correct")},
-        _opencompass,
-        pattern="predictions/*/*.json",
+    "opencompass": Format(
+        "predictions/*/*.json",
         beside=partial(beside, "results"),
+        keys="origin_prompt prediction",
+        fields="question=question trial=trial prompt=origin_prompt text=prediction gold=gold",
+        run=lambda path: {"task": path.stem, "model": path.resolve().parent.name},
+        rows=_opencompass,
+        values=lambda _, row: {"correct": row.get("correct")},
     ),
-    "helm": Shape(
-        "",
-        "question=instance.id trial=train_trial_index problem=instance.input.text gold=gold"
+    "helm": Format(
+        "scenario_state.json",
+        fields="question=instance.id trial=train_trial_index problem=instance.input.text gold=gold"
         " prompt=request.prompt text=text",
-        _helm_run,
-        lambda _, row: {name: row["means"][name] for name in _HELM if name in row["means"]},
-        _helm,
-        pattern="scenario_state.json",
+        run=_helm_run,
+        rows=_helm,
+        values=lambda _, row: {name: row["means"][name] for name in _HELM if name in row["means"]},
     ),
-    "simple_evals": Shape(
-        "htmls",
-        "prompt=prompt text=text gold=correct answer=extracted",
-        _simple_run,
-        lambda _, row: {"score": row.get("score")},
-        _simple,
-        pattern="*_allresults.json",
+    "simple_evals": Format(
+        "*_allresults.json",
+        keys="htmls",
+        fields="prompt=prompt text=text gold=correct answer=extracted",
+        run=_simple_run,
+        rows=_simple,
+        values=lambda _, row: {"score": row.get("score")},
     ),
-    "eee": Shape(
-        "evaluation_id interaction_type",
-        "task=evaluation_name model=metadata.run|model_id question=sample_id trial=metadata.trial"
-        " seed=metadata.seed finish_reason=metadata.finish_reason problem=input.raw"
-        " prompt=input.formatted gold=input.reference.0"
+    "eee": Format(
+        "*_samples.jsonl",
+        chooses=True,
+        keys="evaluation_id interaction_type",
+        fields="task=evaluation_name model=metadata.run|model_id question=sample_id"
+        " trial=metadata.trial seed=metadata.seed finish_reason=metadata.finish_reason"
+        " problem=input.raw prompt=input.formatted gold=input.reference.0"
         " answer=answer_attribution.-1.extracted_value"
         " reasoning=output.reasoning_trace.0 text=output.raw.0"
         " num_prompt_tokens=token_usage.input_tokens"
         " num_completion_tokens=token_usage.output_tokens",
-        values=lambda _, row: {"outcome": value_at(row, "metadata.outcome|evaluation.is_correct")},
         rows=_eee,
-        pattern="*_samples.jsonl",
-        chooses=True,
+        values=lambda _, row: {"outcome": value_at(row, "metadata.outcome|evaluation.is_correct")},
     ),
-    "lm_eval": Shape(
-        "doc_id resps|filtered_resps",
-        "question=doc_id gold=target",
-        lm_eval.run_of,
-        lm_eval.values,
-        lm_eval.filtered,
-        lm_eval.attempts,
+    "lm_eval": Format(
         "*.jsonl",
+        keys="doc_id resps|filtered_resps",
+        fields="question=doc_id gold=target",
+        run=lm_eval.run_of,
+        rows=lm_eval.filtered,
+        values=lm_eval.values,
+        more=lm_eval.attempts,
     ),
-    "evalscope": Shape(
-        "index sample_score|model_output",
-        "trial=sample_score.generation_index text=sample_score.score.prediction"
+    "evalscope": Format(
+        "*.jsonl",
+        beside=partial(beside, "predictions"),
+        keys="index sample_score|model_output",
+        fields="trial=sample_score.generation_index text=sample_score.score.prediction"
         " answer=sample_score.score.extracted_prediction",
-        _evalscope_run,
-        _evalscope_values,
-        _evalscope,
-        _evalscope_review,
-        "*.jsonl",
-        partial(beside, "predictions"),
+        run=_evalscope_run,
+        rows=_evalscope,
+        values=_evalscope_values,
+        more=_evalscope_review,
     ),
-    "nemo_skills": Shape(
-        "generation symbolic_correct|predicted_answer|expected_answer|judgement",
-        "id=id problem=problem gold=expected_answer answer=predicted_answer seed=seed"
+    "nemo_skills": Format(
+        "*.jsonl",
+        keys="generation symbolic_correct|predicted_answer|expected_answer|judgement",
+        fields="id=id problem=problem gold=expected_answer answer=predicted_answer seed=seed"
         " text=_full_generation|generation finish_reason=finish_reason"
         " num_prompt_tokens=num_input_tokens num_completion_tokens=num_generated_tokens"
         " completion_logprob_list=logprobs",
-        lambda path: {"task": path.resolve().parent.name},
-        _nemo_skills_values,
-        _nemo_skills,
-        _nemo_skills_line,
-        "*.jsonl",
+        run=lambda path: {"task": path.resolve().parent.name},
+        rows=_nemo_skills,
+        values=_nemo_skills_values,
+        more=_nemo_skills_line,
     ),
 }
+LIGHTEVAL = Format(
+    "*.parquet",
+    _is_lighteval,
+    fields="question=doc.id problem=doc.original_query prompt=doc.query gold=gold"
+    " text=model_response.text reasoning=model_response.reasonings num_completion_tokens=tokens",
+    run=_lighteval_run,
+    rows=_lighteval,
+    values=lambda _, row: {name: v for name, v in row["metric"].items() if v is not None},
+)

@@ -26,6 +26,7 @@ ONE_VALUE = "samples of several answers with one value: `grade` decides"  # a ki
 _LONGEST = 160  # characters of a location or other foreign text
 
 Records = Iterator[tuple[str, Mapping[str, Any]]]  # location and values by name
+Run = dict[str, Any]  # a log's names of task and model, and what else identifies it
 
 
 class LeftOut(Exception):
@@ -78,7 +79,6 @@ class Source:
 
     cfg: RecordsConfig  # the user's settings
     kind: str
-    why: str  # how it was recognized
     files: list[Path]
     revision: str | None
     fingerprint: str  # of files and settings; equal for the same import
@@ -93,17 +93,6 @@ class Source:
     def model_of(self, own: str) -> str:
         """Return the user's name of a model that the records call `own`."""
         return own if self.form.chooses else [*self.cfg.model, own][0]
-
-
-class Format(NamedTuple):
-    """How one kind of records is recognized and read."""
-
-    looks: Callable[[Path, bytes], bool]  # whether a file with this name and head is of the kind
-    read: Callable[[Source], Records] = lambda _: iter(())
-    pattern: str = ""  # of files in a folder; several are separated by spaces; "": one file only
-    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
-    positions: bool = True  # trials are positions from 0, not the records' own numbers
-    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
 
 
 def printable(text: str) -> str:
@@ -222,3 +211,26 @@ def archive(path: Path) -> Iterator[zipfile.ZipFile]:
         if unpacked > MOST_UNPACKED + MOST_RATIO * size:
             raise ValueError(f"unpacks to {unpacked} bytes; split it")
         yield opened
+
+
+def json_rows(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a file of JSON."""
+    return json_lines(path, source.skipped)
+
+
+class Format(NamedTuple):
+    """How one kind of records is recognized and read, by `read` or by what `logs.read` uses."""
+
+    pattern: str = "*.jsonl *.json"  # of files in a folder, apart by spaces; "": one file only
+    looks: Callable[[Path, bytes], bool] | None = None  # recognizes a file by name and head
+    read: Callable[[Source], Records] | None = None
+    chooses: bool = False  # `dataset=` and `model=` choose among what the records name
+    positions: bool = True  # trials are positions from 0, not the records' own numbers
+    beside: Callable[[Path], Path] | None = None  # path of a second file that is read with each
+    keys: str = ""  # of a row, all of them in the head of its file; | between alternatives
+    fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
+    # Task and model of a file, as far as known; None: it is read with another one.
+    run: Callable[[Path], Run | None] = lambda _: {}
+    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = json_rows
+    values: Callable[[Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
+    more: Callable[[Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS

@@ -50,7 +50,7 @@ def report(cfg: AnalysisConfig, open: bool = False) -> None:
     """
     began = time.monotonic()
     note("report: reading runs")
-    path = write(cohorts_of.load(cfg), cfg)
+    path = write(cohorts_of.load(cfg, gold=True), cfg)
     size = path.stat().st_size / 1e6
     beside = "" if cfg.report.single else " and side files"
     note(f"report: {size:.1f} MB{beside} in {duration(time.monotonic() - began)}")
@@ -67,8 +67,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     Returns the path of index.html, or of report.html, which has no side files. Raises OSError: the
     folder cannot be written.
     """
-    runs = [cohort.members[0].run.path for cohort in cohorts if cohort.members]
-    out = files.folder_of(cfg, "report", runs)
+    out = files.folder_of(cfg, "report", cohorts_of.first_runs(cohorts))
     out.mkdir(parents=True, exist_ok=True)
     return _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
 
@@ -174,9 +173,9 @@ def _datasets(
 
 def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel]) -> list[Panel]:
     """Add the panel of all datasets together."""
-    if len(cohorts) == 1:
+    if len(graded := [cohort for cohort in cohorts if cohort.names]) < 2:
         return datasets
-    together = panels.together(cohorts, cfg)
+    together = panels.together(graded, cfg)
     return [together, *datasets] if together["verdict"] else [*datasets, together]
 
 
@@ -192,7 +191,7 @@ def summary(cohorts: list[Cohort]) -> str:
     >>> summary([from_arrays("coins", ["a", "b"], ["q1"], [[[1, 0]], [[1, -1]]])])
     '2 models, 1 question, 3 graded attempts'
     """
-    models = {name for cohort in cohorts for name in cohort.names}
+    models = {name for cohort in cohorts for name in (*cohort.names, *cohort.gold)}
     graded = sum(int((cohort.outcomes != PENDING).sum()) for cohort in cohorts)
     questions = sum(len(cohort.question_ids) for cohort in cohorts)
     several = {"dataset": len(cohorts)} if len(cohorts) > 1 else {}

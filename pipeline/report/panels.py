@@ -48,8 +48,10 @@ def dataset(
     UserError: some model has no graded trial of some question.
     """
     notices = [*cohort.differences, *cohort.warnings]
-    of_rubrics = _categories(cohort, cfg, notices)
     tables = comparison.tables_of(cohort, cfg)
+    if not cohort.names:  # bits per byte alone
+        return _panel(cohort.dataset, cohort.dataset, notices=notices, tables=beside(tables)), {}
+    of_rubrics = _categories(cohort, cfg, notices)
     if not (cfg.scoring.caps or by_likelihood(cohort)):
         tables |= caps.tables(cohort, cfg)
     if of_rubrics:

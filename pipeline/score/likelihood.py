@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.grade.likelihood import values
+from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.options import option_scores, question_mean
+from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.numerics.results import Clusters, Summary
 from bayes_at_n.verifiers import LETTERS
 
@@ -21,31 +23,51 @@ _MOST = {"probability": 1.0, "brier": 2.0, "log_score": math.inf}  # of measures
 _ENDLESS = 10**9  # equal trials of a question, which leave no uncertainty about it
 
 
-def measured(run: Run) -> dict[str, Parts]:
-    """Compute the means of what the run's questions score, with intervals over questions.
-
-    Returns value, sigma, low and high of each measure in `shown.BY_LIKELIHOOD`; with
-    likelihood=gold of bits per byte only. Raises UserError: fewer than two questions, or clusters
-    of them, are scored.
-    """
+def by_question(run: Run) -> tuple[dict[str, Floats], list[str]]:
+    """Compute what questions score, by measure, in the run's order, and their clusters."""
     table, ids = rowkeys.streamed(run, "attempts", ["options"]), rowkeys.question_ids(run)
     keys = rowkeys.encode(table, ids)
-    table, places = table.filter(pa.array(keys >= 0)), keys[keys >= 0] >> 32
-    clusters, level = np.array(outcomes.clusters(run))[places], run.cfg.scoring.confidence
-    if len({*clusters}) < 2:
-        raise UserError(f"{run.path}: scores by likelihood need at least two questions")
-    found, right = dict[str, Summary](), np.zeros(len(places), np.int64)
+    order = np.argsort(keys)[(keys < 0).sum() :]
+    table, places = table.take(order), keys[order] >> 32
+    found, right = dict[str, Floats](), np.zeros(len(places), np.int64)
     if run.cfg.sampling.likelihood == "options":
         right = np.array([LETTERS.index(run.questions[place]["gold"]) for place in places])
         scores = option_scores(values(run.cfg, table["options"]), right)
-        found["accuracy"] = accuracy(scores.chosen == right, level, clusters)
-        for name, most in _MOST.items():
-            mean, sigma, low, high = question_mean(getattr(scores, name), level, clusters)
-            found[name] = Summary(mean, sigma, max(low, 0.0), min(high, most))
+        found["accuracy"] = (scores.chosen == right).astype(float)
+        found |= {name: getattr(scores, name) for name in _MOST}
     gold = [options[i] for options, i in zip(table["options"].to_pylist(), right, strict=True)]
-    bits = np.array([-one["logprob"] / math.log(2) / one["bytes"] for one in gold])
-    found["bits_per_byte"] = question_mean(bits, level, clusters)
-    return {name: summary._asdict() for name, summary in found.items()}
+    found["bits_per_byte"] = np.array([-of["logprob"] / math.log(2) / of["bytes"] for of in gold])
+    return found, np.array(outcomes.clusters(run))[places].tolist()
+
+
+def measured(run: Run) -> dict[str, Parts]:
+    """Compute the means of what the run's questions score, with intervals over questions.
+
+    Returns value, sigma, low and high of each measure. Raises UserError: fewer than two questions,
+    or clusters of them, are scored.
+    """
+    (found, clusters), level = by_question(run), run.cfg.scoring.confidence
+    if len({*clusters}) < 2:
+        raise UserError(f"{run.path}: scores by likelihood need at least two questions")
+    means = dict[str, Parts]()
+    for name, of in found.items():
+        mean, sigma, low, high = question_mean(of, level, clusters)
+        summary = Summary(mean, sigma, max(low, 0.0), min(high, _MOST.get(name, math.inf)))
+        means[name] = (accuracy(of, level, clusters) if name == "accuracy" else summary)._asdict()
+    return means
+
+
+def of_runs(runs: Mapping[str, Run]) -> Table | None:
+    """Tabulate what runs by likelihood score; None without any. Raises what `measured` does."""
+    rows = [
+        {"model": name, "measure": measure.replace("_", " "), **of, "questions": len(run.questions)}
+        for name, run in runs.items()
+        for measure, of in (measured(run) if run.cfg.sampling.likelihood else {}).items()
+    ]
+    columns = [Column(key, key, align="left") for key in ("model", "measure")]
+    columns += [Column(key, key, format="{:.3f}") for key in Summary._fields]
+    columns.append(Column("questions", "questions"))
+    return Table("scores by likelihood", columns, rows, [shown.OVER_QUESTIONS]) if rows else None
 
 
 def accuracy(correct: Any, confidence: float, clusters: Clusters) -> Summary:

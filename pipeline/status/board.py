@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bayes_at_n.pipeline.base.console import duration, percent, plural, results, si
+from bayes_at_n.pipeline.base.console import duration, percent, plural, si
 from bayes_at_n.pipeline.display.table import Column, Table, columns, to_rich
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.status.progress import Progress, total_of
@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.workers.records import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
 
 _FAULTS = 3  # printed one by one; the rest are counted
-_LONGEST = 240  # characters of a remark where the height is limited
 _RUNS = [
     Column("run", "run", align="left"),
     *columns(
@@ -34,35 +33,17 @@ _WORKERS = [
 ]
 
 
-def board(runs: Sequence[Progress], width: int, height: int | None = None) -> RenderableType:
-    """Render all runs, their total, and the workers of a single run.
-
-    Runs that do not fit in `height` lines are counted by state; active ones are kept.
-    """
-    order = sorted(
-        runs, key=lambda run: (not run.workers_alive, not run.workers_dead, not run.pending)
-    )
-
-    def render(most: int) -> RenderableType:
-        hidden = {run.name: _state(run) for run in order[most:]}
-        states = Counter(hidden.values()).items()
-        rest = "and " + ", ".join(f"{number} {state}" for state, number in states)
-        table = runs_table([run for run in runs if run.name not in hidden], runs)
-        parts: list[RenderableType] = [to_rich(table, width), *[Text(rest)] * bool(hidden)]
-        if len(runs) == 1 and runs[0].workers:
-            parts.append(to_rich(workers_table(runs[0].workers), width))
-        longest = None if height is None else _LONGEST
-        return Group(*parts, *(Text(line[:longest], overflow="fold") for line in remarks(runs)))
-
-    if height is None or len(order) < 3:
-        return render(len(order))
-    one, two = (len(results.render_lines(render(n), pad=False)) for n in (1, 2))
-    return render(max(1, 1 + (height - one) // max(1, two - one)))
+def board(runs: Sequence[Progress], width: int) -> RenderableType:
+    """Render all runs, their total, and the workers of a single run."""
+    parts: list[RenderableType] = [to_rich(runs_table(runs), width)]
+    if len(runs) == 1 and runs[0].workers:
+        parts.append(to_rich(workers_table(runs[0].workers), width))
+    return Group(*parts, *(Text(line, overflow="fold") for line in remarks(runs)))
 
 
-def runs_table(visible: Sequence[Progress], runs: Sequence[Progress]) -> Table:
-    """Tabulate the `visible` runs, one row each, and the total of all; drop empty columns."""
-    rows = [_row(run) for run in [*visible, *([total_of(runs)] if len(runs) > 1 else [])]]
+def runs_table(runs: Sequence[Progress]) -> Table:
+    """Tabulate runs, one row each, and their total; drop empty columns."""
+    rows = [_row(run) for run in [*runs, *([total_of(runs)] if len(runs) > 1 else [])]]
     levels = {run.score.confidence for run in runs if run.score is not None}
     priors = {run.name: run.score.prior for run in runs if run.score is not None}
     filled = [column for column in _RUNS if any(row[column.key] not in (None, "") for row in rows)]
@@ -123,12 +104,6 @@ def bar(runs: Sequence[Progress], width: int) -> RenderableType:
     row = RichTable.grid()
     row.add_row(ProgressBar(max(1, run.total), run.done, max(10, width - len(text))), text)
     return row
-
-
-def _state(run: Progress) -> str:
-    if run.fault is not None:
-        return "unreadable"
-    return "running" if run.workers_alive else "idle" if run.pending else "done"
 
 
 def remarks(runs: Sequence[Progress]) -> list[str]:

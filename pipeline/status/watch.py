@@ -63,8 +63,7 @@ class Observer:
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 counts = self._counted(path, cfg)
-                scored = score(counts, stored=len(runs) == 1)
-                rows.append(progress.progress_of(name, counts, scored))
+                rows.append(progress.progress_of(name, counts, score(counts)))
             except (UserError, OSError) as error:
                 rows.append(Progress(name=name, run=str(path), fault=str(error)))
         return rows
@@ -125,7 +124,7 @@ def watch(sources: Sources, every: float = EVERY_S, make_header: MakeHeader | No
             finished = bool(runs) and all(run.is_finished or run.fault for run in runs)
             finished = header.is_finished if header else finished
             if live:
-                screen.update(_render(runs, header, results.height), refresh=True)
+                screen.update(_render(runs, header, live), refresh=True)
             elif finished or time.monotonic() - printed >= every:
                 printed = time.monotonic()
                 _print(runs, header)
@@ -149,16 +148,18 @@ def _print(runs: list[Progress], header: Header | None) -> None:
     results.file.flush()  # or a log stays empty for hours
 
 
-def _render(
-    runs: list[Progress], header: Header | None, height: int | None = None
-) -> RenderableType:
-    """Render the header and the table of runs; wrap long lines. `height`: lines with --watch."""
+def _render(runs: list[Progress], header: Header | None, live: bool = False) -> RenderableType:
+    """Render the header and the table of runs; wrap long lines.
+
+    `live`: what does not fit on the screen is cut off, so a bar for all runs, and active ones,
+    come first.
+    """
     parts: list[RenderableType] = [] if header is None else [header.text]
-    if height is not None and runs:
+    if live and runs:
         parts.append(board.bar(runs, results.width))
+        runs = sorted(runs, key=lambda r: (not r.workers_alive, not r.workers_dead, not r.pending))
     if runs or header is None:
-        left = None if height is None else height - len(results.render_lines(Group(*parts)))
-        parts.append(board.board(runs, _width(), left))
+        parts.append(board.board(runs, _width()))
     frame = Table.grid()  # outside a table a live display cuts long lines
     frame.add_column(overflow="fold")
     frame.add_row(Group(*parts))

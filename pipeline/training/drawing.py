@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.plots import trajectory as plots
 from bayes_at_n.pipeline.plots.trajectory import Curve
 from bayes_at_n.pipeline.training import protocols
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, values, varies, where
-from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS
+from bayes_at_n.pipeline.training.protocols import AVG, BAYES, BITS, GREEDY, PASS
 
 Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
 # Not Bayes@N: where the prior shrinks it far, its interval covers less than it claims.
@@ -37,7 +37,7 @@ def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]
         )
         if _window(rows) > 1:
             figures[f"merge{suffix}"] = plots.curves(
-                _panels(rows, _average), f"Single and merged{subtitle}", AVERAGE, interval
+                _panels(rows, _average), f"Single and merged{subtitle}", _axis(rows), interval
             )
     keys = [key for key in ("training", "dataset") if varies(tables["samples"], key)]
     for names, rows in grouped(tables["samples"], *keys).items():
@@ -68,6 +68,10 @@ def _four(rows: Rows) -> Labels:
         return f"Merge@{row['window']}, {titles[row['metric']]}"
 
     return label
+
+
+def _axis(rows: Rows) -> str:
+    return BITS.label if all(BITS.label in row["protocol"] for row in rows) else AVERAGE
 
 
 def _average(row: Mapping[str, Any]) -> str | None:
@@ -126,8 +130,8 @@ def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure
             )
         title = f"Training runs side by side: {dataset}"
         figures["side_by_side" + f"_{dataset}" * (len(by_dataset) > 1)] = (
-            plots.side_by_side(panels, ahead, title, AVERAGE, interval)
+            plots.side_by_side(panels, ahead, title, _axis(rows), interval)
             if window > 1
-            else plots.curves({dataset: panels["single checkpoints"]}, title, AVERAGE, interval)
+            else plots.curves({dataset: panels["single checkpoints"]}, title, _axis(rows), interval)
         )
     return figures

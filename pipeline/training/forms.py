@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.training.stability import ALL, COMMON
 _INDEPENDENT = (
     "intervals assume independent attempts: with sampling.seeds=shared they may be too narrow"
 )
-_DRAWN = "replicates draw whole trials, one index for all questions, checkpoints and windows"
+_DRAWN = "replicates draw whole trials, or questions where nothing is random, alike for all models"
 _TIES = "few trials and greedy tie often, which lowers both MaP's τ and down: read τ_b and flat"
 _FEW = "with so few steps that chance may order them all (4 at 95%) τ's interval is its whole scale"
 _SHARED = "MaP's τ between score and training, over the steps that all windows share"
@@ -53,6 +53,7 @@ def curve(rows: Rows, cfg: TrajectoryConfig) -> Table:
     ]
     notes = [
         f"low, high: {level} interval of the success on these questions; greedy has none",
+        "what is decoded once, or chosen by likelihood: on questions like these",
         "metrics other than avg and Bayes: the unbiased estimator -/+ z of its sampling σ",
         f"z, P(rise): of the change from the step before; real: its {level} interval excludes 0",
     ]

@@ -14,9 +14,11 @@ from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.trajectory import PriceSettings
+from bayes_at_n.pipeline.score.likelihood import accuracy
 from bayes_at_n.pipeline.store import find, outcomes, shards
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.metrics import cost, table
+from bayes_at_n.scoring.metrics.options import question_mean
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 
 TWIN = "-greedy"  # ends the name of a greedy run beside a sampled one
@@ -33,6 +35,17 @@ def _without_interval(R: Any, **_: Any) -> Summary:
 
 GREEDY = replace(AVERAGE, name="greedy", label="greedy", interval=_without_interval)
 """The share of correct greedy attempts, (..., M, 1); not random, so without an interval."""
+
+
+def _over_questions(R: Any, confidence: float, **_: Any) -> Summary:
+    if R.dtype.kind != "f":
+        return accuracy(R[..., 0], confidence, None)
+    found = question_mean(R[..., 0], confidence)
+    return found._replace(high=np.minimum(found.high, 0.0))  # minus bits per byte
+
+
+ONCE = replace(AVERAGE, interval=_over_questions)  # of answers that are not random, (n, M, 1)
+BITS = replace(ONCE, label="-bits per byte")
 
 
 def metrics(names: Iterable[str]) -> list[Metric]:

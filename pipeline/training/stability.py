@@ -19,8 +19,8 @@ from bayes_at_n.pipeline.training.protocols import (
     AVERAGE,
     AVERAGES,
     AVG,
-    BAYES,
     GREEDY,
+    PASS,
     evaluation_cost,
 )
 from bayes_at_n.pipeline.training.tracks import Track, by_training, common_steps
@@ -53,8 +53,12 @@ def replicates(track: Track, trials: int, cfg: TrajectoryConfig) -> dict[str, Fl
     """Compute MaP's τ of replicates of `trials` trials by metric, on the same draws.
 
     Greedy decoding is not resampled. Bayes@N and Pass@1, which order models as avg@N does, have its
-    values.
+    values. Of answers that are not random a replicate draws questions.
     """
+    if track.fixed:
+        rng, M = np.random.default_rng(cfg.seed), track.R.shape[1]
+        times = rng.multinomial(M, np.full(M, 1 / M), cfg.replicates)
+        return {AVG: follow.monotone_tau(times @ track.R[..., 0].T / M)}
     metrics = [m for m in track.metrics(cfg.metrics) if m.k <= trials and m is not GREEDY]
     estimates = {m.name: m.estimate for m in metrics if m.name == AVG or m.name not in AVERAGES}
     scores = follow.resampled_scores(track.R, estimates, trials, cfg.replicates, cfg.seed)
@@ -91,12 +95,12 @@ def curve(tracks: Sequence[Track], cfg: TrajectoryConfig) -> list[Row]:
         for metric in track.metrics(cfg.metrics):
             scores = track.summary(metric, cfg.confidence)
             cells = {"step": track.steps, "name": track.names, **scores._asdict()}
-            rows += records(cells | changes(scores, cfg.confidence), **track.labels(metric))
+            rows += records(cells | changes(track, scores, cfg.confidence), **track.labels(metric))
     return rows
 
 
-def changes(scores: Summary, confidence: float) -> Row:
-    """Compare each of n scores with the one before: arrays (n,), masked at the first.
+def changes(track: Track, scores: Summary, confidence: float) -> Row:
+    """Compare each of a track's n scores with the one before: arrays (n,), masked at the first.
 
     `probability` is that of a rise, `z` the change over its σ. A change is `real` if its interval
     excludes 0. Without a sigma all but `change` are None.
@@ -106,7 +110,8 @@ def changes(scores: Summary, confidence: float) -> Row:
     keys = ("change_low", "change_high", "z", "probability", "real")
     cells: Row = {"change": value - before} | dict.fromkeys(keys)
     if sigma is not None:
-        compared = scoring.compare_scores(value, sigma, before, np.roll(sigma, 1), confidence)
+        own, other = track.apart(np.roll(track.R, 1, axis=0), sigma, np.roll(sigma, 1))
+        compared = scoring.compare_scores(value, own, before, other, confidence)
         real = (compared.lo > 0) | (compared.hi < 0)
         z = np.copysign(compared.z, compared.difference)
         ends = (compared.lo, compared.hi, z, compared.probability, real)
@@ -149,7 +154,7 @@ def _judged(
     """Yield a row per protocol; `single`: replicates of single checkpoints on the same draws."""
     for metric in track.metrics(cfg.metrics):
         scores = track.summary(metric, cfg.confidence)
-        change, real = (changes(scores, cfg.confidence)[key] for key in ("change", "real"))
+        change, real = (changes(track, scores, cfg.confidence)[key] for key in ("change", "real"))
         taus, before = drawn.get(metric.name), single.get(metric.name)
         merged = taus is not None and before is not None and track.window > 1
         gain = np.subtract(taus, before) if merged else None  # type: ignore[arg-type]
@@ -176,7 +181,7 @@ def _by_trials(track: Track, n: int, drawn: Drawn, cfg: TrajectoryConfig) -> Ite
         if metric is GREEDY:
             if n > 1:
                 continue
-        elif metric.name not in drawn or (metric.name in AVERAGES and metric.name != BAYES):
+        elif metric.name not in drawn or (metric.name in (AVG, f"{PASS}1") and not track.fixed):
             continue
         observed = metric is GREEDY or n == track.trials
         price = cost(track, metric, n, cfg)
@@ -219,11 +224,13 @@ def ahead(tracks: Sequence[Track], cfg: TrajectoryConfig) -> Rows:
             )
         if not steps:
             continue
-        a, b = (AVERAGE.summary(track.select(steps).R, cfg.confidence) for track in (first, second))
+        one, two = first.select(steps), second.select(steps)
+        a, b = (track.summary(AVERAGE, cfg.confidence) for track in (one, two))
         # Ranks tie scores that differ by rounding: a difference of 1e-16 has no sign.
         levels = scoring.ranks(np.stack([a.value, b.value], axis=-1))
         second_value = np.where(levels[:, 0] == levels[:, 1], a.value, b.value)
-        compared = scoring.compare_scores(a.value, a.sigma, second_value, b.sigma, cfg.confidence)
+        own, other = one.apart(two.R, a.sigma, b.sigma)
+        compared = scoring.compare_scores(a.value, own, second_value, other, cfg.confidence)
         cells = {
             "step": steps,
             "first_score": a.value,

@@ -8,12 +8,14 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.score.likelihood import by_question
 from bayes_at_n.pipeline.training import protocols, suite
 from bayes_at_n.pipeline.training.cells import Row
-from bayes_at_n.pipeline.training.protocols import GREEDY, Tokens, stacked, tokens
+from bayes_at_n.pipeline.training.protocols import BITS, GREEDY, ONCE, Tokens, stacked, tokens
 from bayes_at_n.pipeline.training.windows import Evaluation, Series
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
+from bayes_at_n.scoring.numerics.results import sample_sigma
 
 
 class Track(NamedTuple):
@@ -28,6 +30,7 @@ class Track(NamedTuple):
     greedy: Any  # outcomes of greedy attempts (n, M, 1); None without greedy runs
     tokens: Tokens
     greedy_tokens: Tokens
+    fixed: bool = False  # answers are not random; R: outcomes (n, M, 1), or minus bits per byte
 
     @property
     def trials(self) -> int:
@@ -46,13 +49,22 @@ class Track(NamedTuple):
 
     def metrics(self, names: Sequence[str]) -> list[Metric]:
         """List the metrics that the attempts allow; greedy decoding comes first."""
+        if self.fixed:
+            return [BITS if self.R.dtype.kind == "f" else ONCE]
         allowed = [metric for metric in protocols.metrics(names) if metric.k <= self.trials]
         return [*[GREEDY] * (self.greedy is not None), *allowed]
 
     def summary(self, metric: Metric, confidence: float) -> Summary:
         """Compute a metric along the steps, (n,) each, with its interval if it has one."""
+        metric = self.metrics(())[0] if self.fixed else metric
         R = self.greedy if metric is GREEDY else self.R
         return metric.summary(R, confidence)
+
+    def apart(self, R: Any, *sigmas: Any) -> tuple[Any, ...]:
+        """Return two σ that make up that of the difference to R; if fixed, over questions."""
+        if not self.fixed:
+            return sigmas
+        return sample_sigma((self.R - R)[..., 0].astype(float))[0], 0.0
 
     def labels(self, metric: Metric, trials: int | str | None = None) -> Row:
         """Return the cells that name a row's protocol; `trials` replaces the number of trials."""
@@ -78,9 +90,14 @@ def read(series: Series) -> list[Track]:
         evaluations = [e for e in own if not e.kind]
         if not evaluations:
             evaluations, twins = twins, []
+        if evaluations[0].run.cfg.sampling.likelihood == "gold":
+            bits = [by_question(e.run)[0]["bits_per_byte"] for e in evaluations]
+            tracks += _tracks(evaluations, [], -np.stack(bits)[..., None], None)
+            continue
         sampled = _stack(evaluations)
         greedy = _stack(twins, sampled) if twins else None
-        tracks += _tracks(evaluations, twins, sampled, greedy)
+        matrices = [of and of.matrix().data for of in (sampled, greedy)]
+        tracks += _tracks(evaluations, twins, *matrices)
     trainings = [training.name for training in series.trainings]
     return sorted(tracks, key=lambda track: trainings.index(track.training))
 
@@ -96,12 +113,9 @@ def _stack(evaluations: Sequence[Evaluation], like: Cohort | None = None) -> Coh
 
 
 def _tracks(
-    evaluations: Sequence[Evaluation],
-    twins: Sequence[Evaluation],
-    sampled: Cohort,
-    greedy: Cohort | None,
+    evaluations: Sequence[Evaluation], twins: Sequence[Evaluation], sampled: Any, greedy: Any
 ) -> Iterator[Track]:
-    """Split stacks of one dataset into tracks, by training run and window size."""
+    """Split stacks (all, M, N) of one dataset into tracks, by training run and window size."""
     trials = evaluations[0].run.cfg.sampling.trials
 
     def key(i: int) -> tuple[str, int]:
@@ -116,10 +130,11 @@ def _tracks(
             size,
             np.array([window.step for window in windows]),
             [window.name for window in windows],
-            sampled.matrix().data[index][..., :trials],
-            None if greedy is None else greedy.matrix().data[index][..., :1],
+            sampled[index][..., :trials],
+            None if greedy is None else greedy[index][..., :1],
             tokens([evaluations[i].run for i in index]),
             tokens([twins[i].run for i in index] if twins else []),
+            trials == 1 and not evaluations[0].run.cfg.sampling.temperature,
         )
 
 

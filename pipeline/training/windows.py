@@ -102,21 +102,18 @@ def plan(settings: Request[TrajectoryConfig], trainings: Sequence[Training] = ()
     trainings = [*trainings] or find(cfg.checkpoints, cfg.merge.windows)
     placeholder = f"{trainings[0].checkpoints[0].path.parent.resolve()}/{_PLACEHOLDER}"
     probe = [f"model.checkpoint={_PLACEHOLDER}", f"model.id={quoted(placeholder)}", STAGES]
-    parts = [
-        (kind, [*arguments, *_KINDS[kind]])
-        for arguments, kinds in suite.protocols(settings)
-        for kind in kinds
-    ]
-    bases = [compose.load([*arguments, *probe]) for _, arguments in parts]
+    parts, bases = list[tuple[str, list[str]]](), list[RunConfig]()
+    for arguments, kinds in suite.protocols(settings):
+        for kind in kinds:
+            base = compose.load([*(own := [*arguments, *_KINDS[kind]]), *probe])
+            if kind != "greedy" or not base.sampling.likelihood:  # which has nothing to decode
+                parts.append((kind, own))
+                bases.append(base)
     names = [base.dataset.name for base in bases]
     if judge := next((base.dataset.judge for base in bases if base.dataset.judge), None):
         raise UserError(f"dataset.judge={judge}: trajectory does not verify; remove the setting")
-    if any(base.sampling.likelihood == "gold" for base in bases):
-        raise UserError(
-            "sampling.likelihood=gold: trajectory needs outcomes; use `run` and `score`"
-        )
-    kinds = [(name, kind) for name, (kind, _) in zip(names, parts, strict=True)]
-    if repeated := [name for name, kind in kinds if kinds.count((name, kind)) > 1]:
+    every = [(name, kind) for name, (kind, _) in zip(names, parts, strict=True)]
+    if repeated := [name for name, kind in every if every.count((name, kind)) > 1]:
         raise UserError(f"dataset: two are called {repeated[0]}; rename one with dataset.name=NAME")
     label, pattern, family = _names(bases[0], trainings)
     root = Path(bases[0].run_dir).parent.parent

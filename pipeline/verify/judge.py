@@ -144,7 +144,7 @@ def judge(
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
-            with watch.paused():  # restarts the time limit of the engine
+            with watch.awaiting(np.inf):  # restarts the time limit of the engine
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
@@ -173,7 +173,7 @@ class _Share:
 
     def __init__(self, plan: Plan, session: Session, beat: Heartbeat) -> None:
         self.plan, self.session = plan, session
-        self.claims = Claims(beat, len(plan.starts), self._pending, most=1)
+        self.claims = Claims(beat, self._pending, most=1)
         self.claims.read()
 
     def claimed(self, verifier: Judge, step: Callable[[], None]) -> Iterator[int]:

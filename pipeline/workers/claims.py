@@ -1,36 +1,35 @@
 """Which attempt a worker samples next, when any number of workers share a run.
 
-Attempts are counted trial by trial and claimed in blocks, smaller ones as fewer are left. Every
-worker computes the same blocks, and creates a file named after the block that it claims:
+Workers append to a numbered list of claims. Each claim is a file, and only one worker can create
+the file of a number, so all that have read the list to its end agree on who samples what:
 
-    W1.lease            the heartbeat of worker W1, which renews all its claims
-    00000000.extent     "2400": the blocks divide the attempts 0 to 2399
-    00000032            "W1": worker W1 samples the block that begins with attempt 32
-    00000048+           block 48 was claimed by a worker that died or left, and is taken over
-    00000064.done       the pending attempts of block 64 are in the table
+    W1.lease            the heartbeat of worker W1: its claims count while it lives
+    00000000            "W1 0 1 2 3": worker W1 samples attempts 0 to 3, counted trial by trial
+    00000001            "W2 4 5 6"
+    00000000.done       the attempts of claim 0 are in the table
+    00000002            " 5 6": released; of several claims on an attempt the last counts
 
 Claims only save time: the table alone decides what is pending. If two workers sample the same
 attempt, because one was thought dead, that costs that attempt's time.
 """
 
+import heapq
 import os
-import random
 import time
-from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from pathlib import Path
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, path_of
+from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
-BLOCK = 16  # attempts at most
+BLOCK = 16  # attempts of a claim at most
 POLL_S = 1.0  # between two listings of the folder, half of it while there is nothing to do
-DONE, _EXTENT = ".done", ".extent"
-_SHARE = 4 * 64  # a block is 1/_SHARE of what is left: four blocks for each of 64 workers
+DONE = ".done"
 
 
 class Claims:
@@ -38,59 +37,48 @@ class Claims:
 
     Args:
         beat: the worker's heartbeat.
-        total: how many attempts the run has.
-        pending: reads the table and returns the positions of the pending attempts.
-        most: the most attempts of a block.
+        pending: reads the table and returns the pending attempts.
+        most: the most attempts of a claim.
+        length: the expected length of an attempt. Once what is unclaimed fits two batches, the
+            longest are claimed first, so that the last to begin are short.
 
     Attributes:
-        pending: positions of the attempts that are not known to be durable, claimed or not.
+        pending: attempts that are not known to be durable, claimed or not.
+        free: heap of those that nobody has claimed, or had when the worker last claimed some.
     """
 
     def __init__(
         self,
         beat: Heartbeat,
-        total: int,
         pending: Callable[[], Iterable[int]],
         most: int = BLOCK,
+        length: Callable[[int], float] | None = None,
     ) -> None:
         self.heartbeat, self.folder, self.me = beat, beat.path.parent, beat.path.stem
-        self.total, self.most, self._read_pending = total, most, pending
-        self.pending = set[int]()
-        self._starts, self._end, self._next = list[int](), 0, 0  # of blocks; index of one to try
-        self._names = dict[int, str]()  # by start of a block, the claim that counts
-        self._done = set[int]()  # blocks
-        self._searched = set[str]()  # claims of dead workers when the table was last read
-        self._mine, self._ready = set[str](), deque[int]()  # claims held; attempts not begun
-        self._begun = set[int]()
-        self._holder = cache(lambda claim: lease.read(self.folder / claim) or "")
-        self._workers, self._filling, self._listed_at = 1, True, time.monotonic()
+        self.most, self._read_pending, self._length = most, pending, length
+        self.pending, self.free = set[int](), list[int]()
+        self._list = list[tuple[str, list[int]]]()  # claims: their workers and attempts
+        self._claim = dict[int, int]()  # by attempt, the claim that counts
+        self._done = set[int]()  # claims
+        self._ready, self._begun = deque[int](), set[int]()  # own attempts: not begun; in flight
+        self._alive, self._dead, self._filling = {self.me}, set[str](), True
+        self._listed_at = self._checked_at = time.monotonic()
 
     def read(self) -> int:
         """Read the table; return how many attempts are pending.
 
-        Blocks that are marked done are opened again if the table lacks some of their attempts: a
-        part was damaged, or a node lost power.
+        Those that are marked done and missing in the table may be claimed again: a part was
+        damaged, or a node lost power.
         """
-        self._holder.cache_clear()
-        self._starts, self._end, self._next = [], 0, 0
-        while self._end < self.total:
-            extent = self.folder / f"{self._end:08d}{_EXTENT}"
-            if not self.folder.exists():
-                self.heartbeat.appear()
-            lease.create(extent, str(self.total))
-            end = max(self._end + 1, int(lease.read(extent) or 0))
-            self._starts += blocks(self._end, end, self.most)
-            self._end = end
-        self._list()
-        self.pending = set(self._read_pending())  # after listing: marked blocks are in the table
-        for block in {self._block_of(position) for position in self.pending} & self._done:
-            (self.folder / self._names[block]).unlink(missing_ok=True)
-        self._done, self._searched = set(), set()
-        self._list()
+        self._follow()
+        self.pending = set(self._read_pending())  # after the marks: what is marked is in the table
+        marked = {claim for p in self.pending if (claim := self._claim.get(p)) in self._done}
+        self._release(marked)
+        self.free = sorted(p for p in self.pending if p not in self._claim)
         return len(self.pending)
 
     def take(self, in_flight: int, capacity: int, batch: int) -> int | None:
-        """Return the position of the next attempt to begin; None if there is none right now.
+        """Return the next attempt to begin; None if there is none right now.
 
         With other workers around, little more than a batch is begun, and no more than a fair share
         of what is left.
@@ -100,17 +88,21 @@ class Claims:
             capacity: the most that may be in flight.
             batch: how many the engine runs at once.
         """
-        refreshed = self._refresh()
-        if self._workers > 1:
-            capacity = min(capacity, batch + batch // 8, -(-len(self.pending) // self._workers))
+        self._refresh()
+        if (workers := len(self._alive)) > 1:
+            capacity = min(capacity, batch + batch // 8, -(-len(self.pending) // workers))
         self._filling = in_flight < capacity and (self._filling or in_flight <= capacity * 7 // 8)
-        if not self._filling or not (
-            self._ready or self._claim_next() or (refreshed and self._take_over())
-        ):
-            return None
-        position = self._ready.popleft()
-        self._begun.add(position)
-        return position
+        while self._filling and (self._ready or self._claim_more(2 * batch)):
+            position = self._ready.popleft()
+            if self.holder(position) == self.me:  # nobody has taken it over
+                self._begun.add(position)
+                return position
+        return None
+
+    def holder(self, position: int) -> str:
+        """Return the worker that has claimed an attempt; empty if none has."""
+        claim = self._claim.get(position)
+        return "" if claim is None else self._list[claim][0]
 
     def lost(self, position: int) -> bool:
         """Return whether another worker has taken this attempt over: then it must not be written.
@@ -118,142 +110,148 @@ class Claims:
         Readers of the table may have seen the other worker's attempt by now.
         """
         self._refresh()
-        claim = self._names.get(self._block_of(position))
-        gone = self._holder(claim) != self.me if claim else position not in self.pending
+        holder = self.holder(position)
+        gone = holder != self.me if holder else position not in self.pending
         if gone:
             self._begun.discard(position)
         return gone
 
     def durable(self, position: int) -> None:
-        """Mark an attempt of this worker as durable, and its block as done after the last."""
+        """Mark an attempt of this worker as durable, and its claim as done after the last."""
         self.pending.discard(position)
         self._begun.discard(position)
-        block = self._block_of(position)
-        claim = self._names.get(block, "")
-        if claim in self._mine and self.pending.isdisjoint(self._span(block)):
-            self._mine.discard(claim)
-            self._done.add(block)
-            done = self._names[block] = f"{block:08d}{DONE}"
-            with suppress(FileNotFoundError):  # a deleted folder is noticed by the next listing
-                lease.link(self.folder / claim, self.folder / done)
+        if self.holder(position) == self.me:
+            claim = self._claim[position]
+            if self.pending.isdisjoint(self._attempts(claim)):
+                self._done.add(claim)
+                with suppress(FileNotFoundError):  # a deleted folder is noticed by `_follow`
+                    (self.folder / f"{claim:08d}{DONE}").touch()
 
     def again(self, position: int) -> None:
         """Put an attempt that this worker began and did not finish at the end of its queue."""
         self._begun.discard(position)
-        if self._names.get(self._block_of(position)) in self._mine:
+        if self.holder(position) == self.me:
             self._ready.append(position)
 
     def release(self) -> None:
         """Release unfinished claims. Raises OSError: others take them over when this one ends."""
-        for claim in self._mine:
-            lease.create(self.folder / f"{claim}+", "")
-        self._mine, self._ready = set(), deque()
+        own = [position for position in self.pending if self.holder(position) == self.me]
+        while own and not self._append("", own):
+            pass
+        self._ready.clear()
 
-    def holders(self) -> Counter[str]:
-        """Count the pending attempts by the worker that claims them; "": unclaimed."""
-        claims = (self._names.get(self._block_of(position)) for position in self.pending)
-        return Counter(self._holder(claim) if claim else "" for claim in claims)
-
-    def _refresh(self) -> bool:
-        """List others' claims if that is due; return whether it was."""
-        age, done = time.monotonic() - self._listed_at, self._done
-        if age < (POLL_S if self._ready else POLL_S / 2):
-            return False
-        # Claims were deleted or opened again, or may have been while this process was suspended.
-        if not self._list() or done - self._done or age > lease.EXPIRE_S:
+    def _refresh(self) -> None:
+        """Follow the list if that is due; from time to time release what dead workers claimed."""
+        now, idle = time.monotonic(), not self._ready
+        if (age := now - self._listed_at) < (POLL_S / 2 if idle else POLL_S):
+            return
+        # Claims were deleted, or may have been while this process was suspended.
+        if not self._follow() or age > lease.EXPIRE_S:
             self.read()
+        if (idle and not self.free) or now - self._checked_at > heartbeat.HEARTBEAT_S:
+            self._checked_at = now
+            holders = {self.holder(position) for position in self.pending} - {""}
+            run, clock = self.folder.parent, self.heartbeat.now
+            others = (self._alive | holders) - {self.me}
+            self._dead = {o for o in others if lease.is_dead(heartbeat.path_of(run, o), clock)}
+            self._alive -= self._dead
+            if self._dead & holders:
+                self.read()  # dead workers may have finished some of it
+                self._release(
+                    {self._claim[p] for p in self.pending if self.holder(p) in self._dead}
+                )
+
+    def _follow(self) -> bool:
+        """Read new claims and marks; return False if claims were deleted."""
+        names = list[str]()
+        with suppress(FileNotFoundError):
+            names = os.listdir(self.folder)
+        self._listed_at = time.monotonic()
+        leases = {n.removesuffix(lease.SUFFIX) for n in names if n.endswith(lease.SUFFIX)}
+        self._alive = {self.me} | leases - self._dead
+        marked = {int(n.removesuffix(DONE)) for n in names if n.endswith(DONE)}
+        last = max(marked.union(int(name) for name in names if name.isdecimal()), default=-1)
+        if cleared := len(self._list) > last + 1:
+            self._list, self._claim, self._done = [], {}, set()
+        while len(self._list) <= last:
+            self._read_next()
+        for claim in marked - self._done:
+            self.pending.difference_update(self._attempts(claim))
+        self._done |= marked
+        return not cleared
+
+    def _read_next(self) -> None:
+        """Read the next claim of the list; one that is damaged or was deleted is empty."""
+        text = lease.read(self.folder / f"{len(self._list):08d}") or ""
+        worker, *words = text.split(" ")
+        positions = [int(word) for word in words if word.isdecimal()]
+        self._claim |= dict.fromkeys(positions, len(self._list))
+        self._list.append((worker, positions))
+        if not worker:
+            self._release([len(self._list) - 1])
+
+    def _attempts(self, claim: int) -> list[int]:
+        """Return the attempts of a claim that no other claim has."""
+        return [p for p in self._list[claim][1] if self._claim.get(p, claim) == claim]
+
+    def _release(self, claims: Iterable[int]) -> None:
+        """Let this worker claim what is pending of some claims."""
+        for claim in claims:
+            for position in self._attempts(claim):
+                self._claim.pop(position, None)
+                heapq.heappush(self.free, position)
+
+    def _claim_more(self, few: int) -> bool:
+        """Claim the next free attempts; return whether there were any. For `few` see `length`."""
+        workers = len(self._alive)
+        size = min(max(len(self.pending) // (4 * workers), 1), self.most)
+        while not self._ready:
+            many = len(self.free) > few * workers or self._length is None
+            wanted, n = list[int](), size if many else len(self.free)
+            while self.free and len(wanted) < n:
+                position = heapq.heappop(self.free)
+                taken = position in self._claim or position in self._begun
+                if position in self.pending and not taken and position not in wanted[-1:]:
+                    wanted.append(position)
+            if not wanted:
+                return False
+            if not many and self._length is not None:
+                wanted.sort(key=self._length, reverse=True)
+            if not self.heartbeat.path.exists():  # it was deleted, or the whole folder
+                self.heartbeat.touch()
+            won = self._append(self.me, wanted[:size])  # else another worker was faster
+            self._ready.extend(wanted[: size * won])
+            for position in wanted[size * won :]:
+                heapq.heappush(self.free, position)
         return True
 
-    def _list(self) -> bool:
-        """List claims and finished blocks; return False if the folder was cleared."""
-        names, before = list[str](), self._done
-        with suppress(FileNotFoundError):
-            names = sorted(os.listdir(self.folder))  # the last name of a block counts
-        others = {name for name in names if name.endswith((lease.SUFFIX, _EXTENT))}
-        claims = (name for name in names if name not in others and name[:8].isdecimal())
-        self._names = {int(name[:8]): name for name in claims}
-        self._done = {block for block, name in self._names.items() if name.endswith(DONE)}
-        for block in self._done - before:
-            self.pending.difference_update(self._span(block))
-        self._mine &= {*self._names.values()}
-        self._ready = deque(
-            p for p in self._ready if self._names.get(self._block_of(p)) in self._mine
-        )
-        leases = {name for name in others if name.endswith(lease.SUFFIX)}
-        dead = sum(lease.silent(self.folder / name, self.heartbeat.now) for name in leases)
-        self._workers, self._listed_at = max(1, len(leases) - dead), time.monotonic()
-        return bool(others - leases) or not self.total
-
-    def _claim_next(self) -> bool:
-        """Claim the next unclaimed block; return whether an attempt is ready."""
-        while not self._ready and self._next < len(self._starts):
-            block = self._starts[self._next]
-            if block not in self._names and not self.pending.isdisjoint(self._span(block)):
-                self._claim(block, f"{block:08d}")
-            self._next += 1
-        return bool(self._ready)
-
-    def _take_over(self) -> bool:
-        """Take over a block of a worker that died or left, once all blocks are claimed."""
-        waiting = {self._block_of(position) for position in self.pending - self._begun}
-        claims = {self._names.get(block, f"{block:08d}") for block in waiting} - self._mine
-        dead = cache(
-            lambda one: lease.is_dead(path_of(self.folder.parent, one), self.heartbeat.now)
-        )
-        # A claim of this worker that it does not hold was opened again, or missed by a listing.
-        free = {c for c in claims if (one := self._holder(c)) == self.me or dead(one)}
-        if free - self._searched:
-            self.read()  # dead workers may have finished some of it
-            self._searched = free
-            return self._take_over()
-        for claim in random.sample(sorted(free), len(free)):
-            own = self._holder(claim) == self.me
-            if not self._ready:
-                self._claim(int(claim[:8]), claim if own else f"{claim}+", own)
-        return bool(self._ready)
-
-    def _claim(self, block: int, claim: str, own: bool = False) -> None:
-        """Create a claim, or take up this worker's `own`; another worker may be faster."""
-        if not self.heartbeat.path.exists():  # it was deleted, or the whole folder
-            self.heartbeat.appear()
-        self._names[block] = claim
-        if own or lease.create(self.folder / claim, self.me):
-            self._mine.add(claim)
-            self._ready.extend(p for p in self._span(block) if p in self.pending - self._begun)
-
-    def _block_of(self, position: int) -> int:
-        return self._starts[bisect_right(self._starts, position) - 1]
-
-    def _span(self, block: int) -> range:
-        after = bisect_right(self._starts, block)
-        return range(block, self._starts[after] if after < len(self._starts) else self._end)
-
-
-def blocks(first: int, end: int, most: int = BLOCK) -> list[int]:
-    """Divide attempts into blocks, smaller towards the end; return where each begins.
-
-    >>> blocks(0, 2400)[:3], blocks(0, 2400)[-3:], blocks(7, 10)
-    ([0, 9, 18], [2397, 2398, 2399], [7, 8, 9])
-    """
-    starts = []
-    while first < end:
-        starts.append(first)
-        first += min(max((end - first) // _SHARE, 1), most)
-    return starts
+    def _append(self, worker: str, positions: Iterable[int]) -> bool:
+        """Append a claim; return False if another worker has appended one in its place."""
+        path = self.folder / f"{len(self._list):08d}"
+        created = lease.create(path, " ".join([worker, *map(str, positions)]))
+        self._read_next()
+        return created
 
 
 def any_free(run: Run) -> bool:
     """Return whether another worker would find something to do, or nothing is pending.
 
-    False if live workers have claimed all that is pending, or so much that no block is left for
+    False if live workers have claimed all that is pending, or so much that nothing is left for
     another one.
     """
     if not (alive := sessions.alive(run.path)):
         return True
     position = {key: i for i, key in enumerate(run.keys)}
-    beat = Heartbeat(run.path, "nobody")
-    claims = Claims(beat, len(position), lambda: (position[key] for key in runfolder.pending(run)))
+    nobody = Heartbeat(run.path, "nobody")
+    claims = Claims(nobody, lambda: (position[key] for key in runfolder.pending(run)))
     claims.read()
-    holders = claims.holders()
+    holders = Counter(map(claims.holder, claims.pending))
     free = sum(attempts for worker, attempts in holders.items() if worker not in alive)
     return not claims.pending or free > BLOCK * len(alive - holders.keys())
+
+
+def clear(folder: Path, now: float) -> None:
+    """Delete all claims, and the heartbeats of dead workers; call it only if no claim counts."""
+    for path in folder.glob("[!.]*"):  # names with a dot are temporary, about to be renamed
+        if path.suffix != lease.SUFFIX or lease.is_dead(path, now):
+            path.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ after two minutes without a heartbeat. All times are the file server's, so that 
 never compared.
 """
 
+import math
 import os
 import threading
 import time
@@ -27,18 +28,19 @@ HUNG = 86  # exit status of a process whose engine does not respond
 class Heartbeat:
     """The file `claims/WORKER.lease` of a worker in a folder; it exists within the `with` block.
 
-    A `Watch` touches it. `check`: called before the file is created; raises if the folder moved.
+    `check`: called before the file is touched; raises if the folder moved.
+
+    Attributes:
+        now: the file server's time when the file was last touched, in Unix seconds.
     """
 
     def __init__(self, folder: Path, worker: str, check: guard.Check = lambda: None) -> None:
-        self.check, self.path = check, path_of(folder, worker)
-        self._token = lease.token(worker=worker)
-        self._ahead = 0.0  # seconds by which the file server's clock is ahead of this process's
-        self._left = False
+        self.check, self.path, self.now = check, path_of(folder, worker), 0.0
+        self._token, self._left = lease.token(worker=worker), False
         self._changing = threading.Lock()  # so that no touch recreates the file during removal
 
     def __enter__(self) -> Self:
-        self.appear()
+        self.touch()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,29 +48,18 @@ class Heartbeat:
             self._left = True
             self.path.unlink()
 
-    def appear(self) -> None:
-        """Touch the file; if it is missing, create it atomically."""
-        while True:
-            self.check()
-            self.path.parent.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # the last worker to leave removed the folder
-                if not self.path.exists():
-                    lease.create(self.path, self._token)
-                os.utime(self.path)
-                touched = time.monotonic()
-                self._ahead = self.path.stat().st_mtime - touched
-                return
-
     def touch(self) -> None:
-        """Touch the file, unless the worker has left."""
-        with self._changing, suppress(OSError, UserError):
-            if not self._left:
-                self.appear()
-
-    @property
-    def now(self) -> float:
-        """Return the file server's time, in Unix seconds."""
-        return time.monotonic() + self._ahead
+        """Touch the file; create it if it is missing, unless the worker has left."""
+        with self._changing:
+            while not self._left:
+                self.check()
+                self.path.parent.mkdir(exist_ok=True)
+                with suppress(FileNotFoundError):  # the last worker to leave removed the folder
+                    if not self.path.exists():
+                        lease.create(self.path, self._token)
+                    os.utime(self.path)
+                    self.now = self.path.stat().st_mtime
+                    return
 
 
 class Watch:
@@ -83,9 +74,8 @@ class Watch:
 
     def __init__(self, hung: Callable[[float], None]) -> None:
         self.beats: list[Heartbeat] = []
-        self._hung = hung
-        self._awaited: tuple[float, float] | None = None  # start and limit of the current wait
-        self._stop = threading.Event()
+        self._hung, self._stop = hung, threading.Event()
+        self._awaited = 0.0, math.inf  # start and limit of the current wait
         self._thread = threading.Thread(target=self._check, name="watch", daemon=True)
 
     def __enter__(self) -> Self:
@@ -100,35 +90,28 @@ class Watch:
     def awaiting(self, seconds: float | None = None) -> Iterator[None]:
         """Limit a block in which the engine has control to `seconds`, by default `HANG_S`.
 
-        Time outside such blocks has no limit: a file system may block for as long as it likes.
+        Time outside such blocks has no limit: a file system may block for as long as it likes. An
+        inner block without limit (math.inf) is for when the engine waits for us; after it the limit
+        of the outer one starts over.
         """
-        self._awaited = time.monotonic(), HANG_S if seconds is None else seconds
+        outer, self._awaited = self._awaited[1], (time.monotonic(), seconds or HANG_S)
         try:
             yield
         finally:
-            self._awaited = None
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Suspend the limit while the engine waits for us; it starts over afterwards."""
-        awaited, self._awaited = self._awaited, None
-        try:
-            yield
-        finally:
-            self._awaited = awaited and (time.monotonic(), awaited[1])
+            self._awaited = time.monotonic(), outer
 
     def _check(self) -> None:
         awake = excused = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
-            now = time.monotonic()
+            now, (since, limit) = time.monotonic(), self._awaited
             if now - awake > 3 * HEARTBEAT_S:  # this process was suspended, or the file system
                 excused = now  # blocked, and the engine perhaps too
-            awake, awaited = now, self._awaited  # read once, since the main thread changes it
-            if awaited and now - max(awaited[0], excused) > awaited[1]:
-                self._hung(awaited[1])
-                return
+            awake = now
+            if now - max(since, excused) > limit:
+                return self._hung(limit)
             for beat in tuple(self.beats):
-                beat.touch()
+                with suppress(OSError, UserError):
+                    beat.touch()
 
 
 def silence_s(engine: EngineConfig) -> float:
@@ -144,10 +127,3 @@ def silence_s(engine: EngineConfig) -> float:
 def path_of(folder: Path, worker: str) -> Path:
     """Return the path of a worker's heartbeat in a folder."""
     return folder / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
-
-
-def clear(folder: Path, now: float) -> None:
-    """Delete all claims, and the heartbeats of dead workers; call it only if no claim counts."""
-    for path in folder.glob("[!.]*"):  # names with a dot are temporary, about to be renamed
-        if path.suffix != lease.SUFFIX or lease.is_dead(path, now):
-            path.unlink(missing_ok=True)

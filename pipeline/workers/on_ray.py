@@ -62,7 +62,6 @@ class ActorReplica(Replica):
     result: Any = None  # Ray's reference to the actor's status, ready when the actor ends
 
     def begin(self, slot: Slot) -> None:
-        """Have Ray place an actor."""
         self.actor = self.kind.remote()
         self.result = self.actor.work.remote(*self.task, slot)
 
@@ -85,17 +84,14 @@ class ActorReplica(Replica):
             Path(cfg.run_dir, token).unlink(missing_ok=True)
 
     def kill(self, reason: str) -> None:
-        """End the actor; its engine's processes end with it."""
         self.killed_because = reason
         self.close()
 
     def close(self) -> None:
-        """End the actor if it is running."""
         with suppress(Exception):  # the actor or Ray is gone
             self.ray.kill(self.actor)
 
     def ending(self, status: int, error: str) -> str:
-        """Describe how the actor ended."""
         return f"worker {self.number}: {error or self.killed_because}"
 
 

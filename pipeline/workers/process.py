@@ -116,7 +116,6 @@ class Process(Replica):
     logged: int = 0  # bytes in the log before the latest start
 
     def begin(self, slot: Slot) -> None:
-        """Start the process. Raises OSError: its log cannot be written."""
         self.log.parent.mkdir(exist_ok=True)
         path = os.pathsep.join(filter(None, [str(IMPORTED_FROM), os.environ.get("PYTHONPATH")]))
         with self.log.open("ab") as log:
@@ -149,17 +148,14 @@ class Process(Replica):
         return status, error
 
     def stop(self, number: int) -> None:
-        """Send a signal to the process."""
         if self.process is not None:
             self.process.send_signal(number)
 
     def kill(self, reason: str) -> None:
-        """Kill the process; its engine's processes end with it."""
         self.killed_because = reason
         self.stop(signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the process if it is running, and wait until its devices are free."""
         if self.process is not None:
             self.kill("the command ends")
             with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver
@@ -170,7 +166,6 @@ class Process(Replica):
                 self.log.unlink()
 
     def ending(self, status: int, error: str) -> str:
-        """Describe how the process ended, with the end of its log."""
         if self.killed_because:
             ending = f"was killed: {self.killed_because}"
         elif status < 0:

@@ -10,7 +10,6 @@ from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 
-_FRESH_S = 30.0  # a newer session may belong to a worker that started after the first listing
 _LIVING = ("loading", "sampling", "waiting")
 
 
@@ -43,12 +42,7 @@ _SAME = ("pid", "replica", "attempts", "gpus", "gpu_s", "wall_s", "started", "up
 def workers(folder: Path) -> list[Worker]:
     """Return every worker that ever sampled in a run folder, ordered by name."""
     alive, records = sessions.alive(folder), sessions.sessions(folder)
-    fresh = time.time() - _FRESH_S
-    if any(
-        not record.get("ended") and name not in alive and record.get("updated", 0) > fresh
-        for name, record in records.items()
-    ):
-        alive |= sessions.alive(folder)  # it started between the two listings, or was just killed
+    alive |= sessions.alive(folder)  # some started meanwhile
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 

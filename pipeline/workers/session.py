@@ -159,9 +159,9 @@ def _slurm() -> dict[str, Any] | None:
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     if job is None:
         return None
-    task, restarts = os.environ.get("SLURM_ARRAY_TASK_ID"), os.environ.get("SLURM_RESTART_COUNT")
+    task = os.environ.get("SLURM_ARRAY_TASK_ID")
     return {
         "job": job,
-        "task": int(task) if task and task.isdigit() else None,
-        "restarts": int(restarts) if restarts and restarts.isdigit() else 0,
+        "task": task and int(task),
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT", 0)),
     }

@@ -40,6 +40,7 @@ class Task(NamedTuple):
     is_over: Callable[[], bool]  # whether nothing is pending, or nothing more may begin
     check: Callable[[], None]  # called twice a second; an exception ends all workers
     interrupted: Callable[[int, int], Interrupted]  # makes the error, from pending and signal
+    sampled: Callable[[list[Path]], object] = list  # called with complete folders beside others
     boxes: bool = False  # whether answers are expected in boxes
 
 
@@ -213,6 +214,10 @@ class _Supervisor:
             meter.started = time.monotonic()  # time spent loading says nothing about the rest
         each = zip(self.records, self.task.folders.values(), strict=True)
         left = [min((r["left"] for r in own if "left" in r), default=n) for own, n in each]
+        own_of = zip(self.task.folders, self.records, strict=True)
+        complete = [f for f, own in own_of if own and not any(one.get("left", 1) for one in own)]
+        if len(complete) < len(self.task.folders):
+            self.task.sampled(complete)
         if loaded:
             meter.reach(max(meter.done, meter.total - sum(left)), lambda: self._detail(meter))
 

@@ -9,7 +9,7 @@ import scipy.special
 from bayes_at_n.scoring.metrics import By
 from bayes_at_n.scoring.numerics.checks import check_confidence
 from bayes_at_n.scoring.numerics.inputs import Floats
-from bayes_at_n.scoring.numerics.results import Clusters, Summary, sample_sigma
+from bayes_at_n.scoring.numerics.results import Clusters, Summary, result, sample_sigma
 
 
 class OptionScores(NamedTuple):
@@ -74,7 +74,7 @@ def option_scores(values: npt.ArrayLike, right: npt.ArrayLike) -> OptionScores:
 
 
 def question_mean(values: Floats, confidence: float = 0.95, clusters: Clusters = None) -> Summary:
-    """Average a measure over M questions, (M,), with Student's interval for questions like these.
+    """Average a measure over M questions, (..., M), with Student's interval for similar questions.
 
     Questions that were drawn together have a common label in `clusters`, (M,). sigma is that of
     :func:`scoring.numerics.results.sample_sigma`, which raises ValueError for one question.
@@ -84,5 +84,5 @@ def question_mean(values: Floats, confidence: float = 0.95, clusters: Clusters =
     """
     sigma, count = sample_sigma(values, clusters)
     reach = -scipy.special.stdtrit(count - 1, (1 - check_confidence(confidence)) / 2) * sigma
-    mean = float(values.mean())
-    return Summary(mean, float(sigma), mean - float(reach), mean + float(reach))
+    mean = values.mean(axis=-1)
+    return Summary(*map(result, (mean, sigma, mean - reach, mean + reach)))

@@ -316,7 +316,7 @@ def test_what_others_are_at_is_waited_for_without_an_engine(
     assert claims.any_free(Run(cfg))
     with Heartbeat(run.path, "other") as beat:
         assert claims.any_free(Run(cfg))  # it is loading, and takes sixteen of 48 at most
-        other = claims.Claims(beat, 48, lambda: range(48))
+        other = claims.Claims(beat, lambda: range(48))
         other.read()
         for in_flight in range(20):
             other.take(in_flight, 48, 48)

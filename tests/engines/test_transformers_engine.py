@@ -257,6 +257,19 @@ def test_prompt_logprobs_equal_an_independent_forward_pass(
         np.testing.assert_allclose(found[1:], expected, atol=1e-4)
 
 
+def test_what_prompts_begin_with_is_prefilled_once(folder: Path, prompts: list[list[int]]) -> None:
+    made, fed = engine(folder), list[int]()
+    head, forward = prompts[0], made.model.forward
+    several = [[*head, 5, 6, 7], [*head, 6], [*head, 5, 6], [*prompts[1][:1], 5]]
+    whole = made.prompt_logprobs(several)
+    made.model.forward = lambda **of: fed.append(of["input_ids"].shape[1]) or forward(**of)
+    known = [len(head)] * 3 + [1]
+    for a, b, n in zip(made.prompt_logprobs(several, known), whole, known, strict=True):
+        assert np.isnan(a[:n]).all()
+        np.testing.assert_allclose(a[n:], b[n:], atol=1e-4)
+    assert fed == [len(head) - 1, 4, 2, 3, 2]
+
+
 def test_settings_that_torch_or_the_model_refuses_are_named(folder: Path) -> None:
     for override in ("engine.device=cuda:99", "engine.args.nonsense=1"):
         with pytest.raises(UserError, match=override.rpartition(".")[0]):

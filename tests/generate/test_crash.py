@@ -112,13 +112,13 @@ def test_kills_before_the_first_attempt_do_no_harm(
 # When nothing is pending any more, while the last one out clears up.
 KILLED = """
 import os, signal
-from bayes_at_n.pipeline.workers import heartbeat
-def killed(folder, now, clear=heartbeat.clear):
+from bayes_at_n.pipeline.workers import claims
+def killed(folder, now, clear=claims.clear):
     if not (folder.parent / "leaving.lease").exists():
         return clear(folder, now)
     (folder / ".clock-of-the-killed").touch()
     os.kill(os.getpid(), signal.SIGKILL)
-heartbeat.clear = killed
+claims.clear = killed
 """
 
 

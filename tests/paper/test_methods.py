@@ -17,8 +17,6 @@ from bayes_at_n.pipeline.compare.rankings import replicates
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.paper import methods
 from bayes_at_n.pipeline.paper.studies import Result
-from bayes_at_n.scoring.metrics.table import parse
-from bayes_at_n.scoring.studies.convergence import tau_curve
 
 
 def preferences(tensor: Any) -> Any:
@@ -56,13 +54,10 @@ def rows(result: Result, stem: str = "rankings_made", key: str = "method") -> An
     return {row[key]: row for row in result.tables[stem].rows}
 
 
-@pytest.mark.parametrize(
-    ("size", "more"), [((5, 6, 8), ""), pytest.param((20, 30, 80), ",elo", marks=pytest.mark.soak)]
-)
-def test_the_tables_are_those_of_plain_loops(size: tuple[int, int, int], more: str) -> None:
-    """And for Bayes@N, of many models, those of `study name=tau`."""
+def test_the_tables_are_those_of_plain_loops() -> None:
+    size = (5, 6, 8)
     tensor, models = known(*size), range(size[0])
-    asked = plan(f"ranking=borda,hodge_rank{more}", "ranking.replicates=12", "ranking.seconds=600")
+    asked = plan("ranking=borda,hodge_rank", "ranking.replicates=12", "ranking.seconds=600")
     found = methods.agreement(asked, [cohort(tensor)])
     table, gold = rows(found), scoring.ranks(tensor.sum(axis=(1, 2)))
     own, last = borda(tensor), size[-1]
@@ -89,13 +84,6 @@ def test_the_tables_are_those_of_plain_loops(size: tuple[int, int, int], more: s
     assert [table["borda"][key] for key in ("first", "pairs", "two")] == pytest.approx(expected)
     assert found.numbers["rankings_made.exact"] == sum(row["exact"] for row in table.values()) - 1
     assert "rankings_made" in found.figures
-    if more:
-        [curve] = tau_curve(tensor, [parse("bayes")], 12, "columns", asked.seed, 1)
-        assert [table["bayes"][f"n{n}"] for n in (1, 4, last)] == pytest.approx(
-            [curve.tau[n - 1] for n in (1, 4, last)]
-        )
-        again = rows(methods.agreement(asked, [cohort(tensor)]))
-        assert all(again[name]["n4"] == row["n4"] for name, row in table.items())
 
 
 def test_a_greedy_prior_is_one_more_trial_that_is_never_drawn_again(tmp_path: Path) -> None:
@@ -136,12 +124,6 @@ def test_what_takes_too_long_is_cut_off_and_said() -> None:
     assert table["davidson_luce_map"]["n1"] is None
     assert any("davidson_luce_map: " in n for n in found.tables["rankings_made"].notes)
     assert any("nothing on a greedy prior" in note for note in found.notes)
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: Any) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "scorio.rank", None)
-    with pytest.raises(UserError, match=r"bayes-at-n\[rank\]"):
-        methods.agreement(plan(), [cohort(known())])
 
 
 def test_without_an_order_there_is_no_gold() -> None:

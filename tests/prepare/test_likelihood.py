@@ -17,6 +17,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.prepare.likelihood import encoded
 from bayes_at_n.pipeline.prepare.stage import prepare
+from bayes_at_n.pipeline.store import find
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 EXAMPLES = [{"q": f"1 + {n}?", "of": [str(n + 1), "none"], "a": 0} for n in range(4)]
@@ -25,6 +26,8 @@ QUESTIONS = [
     {"q": "What is 3 + 4?", "of": ["8", "seven", "é"], "a": 1},
     {"q": "10 - 1?", "of": ["nine", "9 or 8"], "a": 0},
     {"q": "Is 1 > 2?", "of": ["yes", "no", "both", "neither of them"], "a": 1},
+    # One option begins with the other, over more than a block of vLLM's prefix cache.
+    {"q": "Laugh.", "of": ["ha" * 60 + "!", "ha" * 60], "a": 1},
 ]
 SHOTS = ["prompt.shots=2", "prompt.shots_seed=1"]
 
@@ -193,16 +196,31 @@ def test_scores_are_means_over_questions_with_their_intervals(letters: Run, caps
 def test_gold_texts_have_bits_per_byte(gold: Run) -> None:
     bits = [-of["logprob"] / np.log(2) / of["bytes"] for [of] in options(gold)]
     scores = json.loads((gold.path / "scores.json").read_text())
-    of = scores["headline"]
-    assert (of["value"], of["low"], of["high"]) == pytest.approx(interval(bits), rel=1e-5)
-    assert main(["compare", str(gold.path)]) != 0
+    ends = [scores["headline"][end] for end in ("value", "low", "high")]
+    assert ends == pytest.approx(interval(bits), rel=1e-5)
 
 
-def test_other_verbs_read_such_runs(letters: Run, cloze: Run, tmp_path: Path) -> None:
-    folders = [str(letters.path), str(cloze.path)]
-    assert main(["compare", *folders, f"out={tmp_path / 'compared'}"]) == 0
-    assert main(["report", *folders, f"out={tmp_path / 'page'}"]) == 0
-    assert main(["status", folders[0]]) == 0
+@pytest.mark.parametrize("names", [["letters", "cloze", "gold"], ["gold"]])
+def test_other_verbs_show_what_such_runs_score(
+    names: list[str], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folders = [request.getfixturevalue(name).path for name in names]
+    words = [*map(str, folders), f"out={tmp_path}"]
+    assert main(["compare", *words]) == main(["report", *words]) == main(["status", words[0]]) == 0
+    [found] = json.loads((tmp_path / "compare.json").read_text())["datasets"]
+    assert len(found.get("models", [])) == len(names) - 1
+    rows = {(row["model"], row["measure"].replace(" ", "_")): row for row in found["likelihood"]}
+    for name, folder in zip(find.names(folders), folders, strict=True):
+        assert main(["score", str(folder)]) == 0
+        scores = json.loads((folder / "scores.json").read_text())["likelihood"]
+        for measure, of in scores.items():
+            assert of.items() <= rows.pop((name, measure)).items()
+    assert not rows
+    page = (tmp_path / "index.html").read_text()
+    assert "Scores by likelihood" in page and ("log score" in page) == ("letters" in names)
+
+
+def test_an_attempt_shows_its_options(cloze: Run) -> None:
     assert "without the prompt" in pq.read_table(cloze.attempts)["text"][0].as_py()
 
 

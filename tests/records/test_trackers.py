@@ -270,3 +270,25 @@ def test_a_library_has_what_was_exported(library: str, tmp_path: Path) -> None:
     for name, end in itertools.product(("avg", "bayes"), ("value", "sigma", "low", "high")):
         assert found.final[f"{name}/{end}"] == scores["metrics"][name][end]
     assert str(found.config["sampling.trials"]) == "4" and found.config["model.name"] == "a"
+
+
+@pytest.mark.soak
+@pytest.mark.extras
+def test_a_library_has_the_points_of_a_watch(library: str, tmp_path: Path) -> None:
+    if library == "wandb":
+        pytest.skip("only its core reads what it writes")
+    for step in ("step-3800", "step-3900"):
+        shutil.copytree(ROOT / "demo" / "models" / step, tmp_path / "t" / step)
+    own = "trajectory model=demo watch=t watch.every=0.1 watch.last=3900 merge=[] dataset=demo"
+    own += " dataset.limit=2 verifier=none engine=transformers greedy=false sampling.trials=2"
+    own += f" sampling.max_tokens=8 track={library} track.project=soak"
+    environment = os.environ | here(tmp_path) | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "bayes_at_n", *own.split()]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, stderr=-1, text=True, check=False)
+    assert done.returncode == 0 and "warning: track" not in done.stderr, done.stderr
+    [found] = READ[library](tmp_path)
+    out = tmp_path / "runs/demo/_trajectory/demo/trajectory.json"
+    rows = json.loads(out.read_text())["tables"]["points"]
+    for name, points in (("value", rows), ("tokens", rows), ("z", rows[1:])):
+        expected = [(row["step"], pytest.approx(row[name])) for row in points]
+        assert found.curves[f"steps/demo/merge_1/{name}"] == expected

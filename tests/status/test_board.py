@@ -1,45 +1,28 @@
 """The table of runs, its remarks, and the map of one run: figures of real folders and workers."""
 
+import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from helpers import Capsys, make_run
 from progressing import FIRST, SECOND, THIRD, row, session, writing
-from rich.console import Console
 
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
-from bayes_at_n.pipeline.status import board
 from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Observer
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 from bayes_at_n.pipeline.workers.records import workers
 
-BEAT = """
-import sys, time
-from pathlib import Path
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
-with Heartbeat(Path(sys.argv[1]), sys.argv[2]):
-    print("beating", flush=True)
-    time.sleep(600)
-"""
-
 
 def killed(run: Run, worker: str) -> None:
-    """A worker of this host that was killed while it lived."""
-    command = [sys.executable, "-c", BEAT, str(run.path), worker]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "beating\n"
-        assert [w.name for w in workers(run.path) if w.alive] == [worker]
-        process.send_signal(signal.SIGKILL)
+    """What kill -9 leaves of a worker of this host: its heartbeat, and no such process."""
+    beat = Heartbeat(run.path, worker).__enter__()
+    fields = json.loads(beat.path.read_text())
+    beat.path.write_text(json.dumps(fields | {"pid": 2**22 + 1}))
 
 
 def progress(*sources: Path) -> list[Progress]:
@@ -126,19 +109,3 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
 
 
 # Several runs
-
-
-def test_a_low_terminal_counts_what_it_cannot_show(tmp_path: Path) -> None:
-    found = [Progress(name=f"m{i:02d}", done=4, total=4) for i in range(60)]
-    found[50] = Progress(name="owes", done=1, total=4, pending=3)
-    found[55] = Progress(name="bad", fault="a fault " * 100)
-    for width, height in ((80, 24), (80, 12), (130, 24)):
-        console = Console(width=width, height=height, color_system=None)
-        with console.capture() as capture:
-            console.print(board.board(found, width, height))
-        lines = capture.get().splitlines()
-        text = "\n".join(lines)
-        assert len(lines) <= height and max(map(len, lines)) <= width
-        assert "owes" in text and "60 runs" in text and "bad: a fault" in text
-        hidden = int(re.search(r"and .*?(\d+) done", text)[1])  # type: ignore[index]
-        assert hidden + text.count("4/4") + text.count("owes") + text.count("bad ") >= 58

@@ -1,6 +1,6 @@
 """Checkpoints and finished runs of trajectories, made for tests; no engine is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +59,9 @@ def finish(one: Evaluation, marks: Mapping[str, str]) -> None:
 
 def remaining(one: Evaluation) -> evaluate.Remaining:
     return evaluate.remaining(one, questions.load(one.run.cfg.dataset)[0])
+
+
+def one_of(rows: Sequence[Any], **cells: Any) -> Any:
+    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
+    assert len(found) == 1, found
+    return found[0]

@@ -18,13 +18,6 @@ from bayes_at_n.pipeline.training.windows import Evaluation
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs are made below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -> None:
     ckpts(place / "t", "s-1", "s-2")
     write_questions(place / "sums.jsonl", sums(2))
@@ -39,7 +32,7 @@ def test_a_run_is_finished_when_nothing_of_it_would_be_made_again(place: Path) -
     assert remaining(more).pending == 2
     fewer = planned(*arguments, "sampling.trials=2")[1].evaluations[0]
     assert remaining(fewer).finished
-    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]), None)
+    [read] = tracks._tracks([fewer], [], tracks._stack([fewer]).matrix().data, None)
     assert read.R.tolist() == [[[1, 1], [0, 1]]]
     other = planned(*arguments, "sampling.trials=3", "grading.timeout_s=2")[1].evaluations[0]
     assert remaining(other) == (0, 6, 0)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_windows import one_of
+from scipy import stats
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
@@ -47,12 +49,6 @@ RIGHT = [[0, 1, 2], [1, 1, 2], [3, 0, 4], [2, 4, 5], [4, 4, 6]]  # of eight, by 
 
 
 CFG = TrajectoryConfig(metrics=["pass@1", "pass@2", "pass@4"], replicates=400)
-
-
-def one_of(rows: Sequence[Any], **cells: Any) -> Any:
-    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
-    assert len(found) == 1, found
-    return found[0]
 
 
 def test_curves_and_taus_are_those_of_scoring() -> None:
@@ -178,3 +174,17 @@ def test_equal_totals_have_no_difference() -> None:
     rows = stability.ahead([a, b], CFG)
     assert [row["difference"] for row in rows[:3]] == [0, 0, 0]
     assert [row["probability"] for row in rows[:3]] == [0.5] * 3 and not rows[0]["real"]
+
+
+@pytest.mark.parametrize("title", ["avg@1", "-bits per byte"])
+def test_what_is_not_random_varies_between_questions_only(title: str) -> None:
+    """Steps are differences on the same questions, and a replicate draws questions."""
+    rng = np.random.default_rng(1)
+    R = rng.integers(0, 2, (4, 12, 1)) if title == "avg@1" else -rng.random((4, 12, 1))
+    one, values = along(R, fixed=True)._replace(R=R), R[..., 0].astype(float)
+    rows = stability.curve([one], CFG)
+    assert {row["protocol"] for row in rows} == {f"Merge@1, {title}"}
+    for row, now, apart in zip(rows, values, np.diff(values, axis=0, prepend=0), strict=True):
+        assert (row["value"], row["sigma"]) == pytest.approx((now.mean(), stats.sem(now)))
+        assert row["z"] in (None, pytest.approx(apart.mean() / stats.sem(apart)))
+    assert all(-1 < row["tau_mean"] < 1 for row in stability.judge([one], CFG)["stability"])

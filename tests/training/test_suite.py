@@ -32,9 +32,9 @@ def test_each_benchmark_has_its_protocols(tmp_path: Path, monkeypatch: pytest.Mo
     assert runs["mmlu", "likelihood"].prompt.name == "letter"
     assert {kind for name, kind in runs if name == "race"} == {"likelihood"}
     assert {kind for name, kind in runs if name == "cmath"} == {"greedy"}
-    typed = settings.load(["model=demo", f"checkpoints={DEMO}", "suite=map", "trials=2"])
+    typed = settings.load([*request.arguments, "trials=2", "merge.keep=false"])
     trials = {e.run.cfg.sampling.trials for e in windows.plan(typed).evaluations if not e.kind}
-    assert trials == {2}
+    assert trials == {2} and typed.cfg.merge.windows == [4, 5]
     with pytest.raises(UserError, match="dataset=demo: leave it out"):
         windows.plan(settings.load([*typed.arguments, "dataset=demo"]))
 

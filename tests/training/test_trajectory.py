@@ -4,29 +4,15 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, write_questions
-from made_windows import DEMO, SUMS, checkpoint, ckpts, finish, planned, sums
+from made_windows import DEMO, SUMS, checkpoint, ckpts, finish, one_of, planned, sums
 
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.training import trajectory
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs are made below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def one_of(rows: Sequence[Any], **cells: Any) -> Any:
-    found = [row for row in rows if all(row[key] == value for key, value in cells.items())]
-    assert len(found) == 1, found
-    return found[0]
 
 
 def marks_of(right: Sequence[int], trials: int) -> dict[str, str]:
@@ -115,3 +101,15 @@ def test_the_demo_from_checkpoints_to_a_page(
     monkeypatch.setattr(subprocess, "Popen", None)  # finished runs start no process
     assert main.main([*merge, "greedy=false"]) == 0
     assert "5 finished, 0 pending" in capfd.readouterr().err
+
+
+@pytest.mark.soak
+def test_bits_per_byte_along_training(place: Path) -> None:
+    own = ["model=demo", f"checkpoints={DEMO}/step-3[789]00", "merge=2", "dataset=demo"]
+    own += ["sampling=bits-per-byte", "prompt=text", "dataset.limit=3", "verifier=none"]
+    assert main.main(["trajectory", *own, "engine=transformers", "replicates=50"]) == 0
+    found = json.loads((place / "runs/demo/_trajectory/demo/trajectory.json").read_text())["tables"]
+    for row in found["curve"]:
+        scores = json.loads((place / f"runs/demo/demo-{row['name']}/scores.json").read_text())
+        ends = [-scores["likelihood"]["bits_per_byte"][end] for end in ("value", "high", "low")]
+        assert [row["value"], row["low"], row["high"]] == pytest.approx(ends)

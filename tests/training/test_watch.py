@@ -32,12 +32,10 @@ REAL = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write_questions(tmp_path / "sums.jsonl", sums(3))
-    (tmp_path / "t").mkdir()
-    return tmp_path
+@pytest.fixture(autouse=True)
+def asked(place: Path) -> None:
+    write_questions(place / "sums.jsonl", sums(3))
+    (place / "t").mkdir()
 
 
 def _cut(folder: Path) -> None:

@@ -13,13 +13,6 @@ from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import windows
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs are made below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     found = settings.load(
         ["model=demo", "dataset=demo,aime25", "checkpoints=[a, b]", "merge=8,4,4", "tag=t",

@@ -157,6 +157,7 @@ def test_forms_of_tests() -> None:
             f"{method}* x",
             method,
         ),
+        ({"input": "", "output": "9"}, "print(9)", "print(8)"),
         ({"input": "3\n", "output": " 9.0 "}, f"{std}** 2)", f"{std})"),
     ):
         one, other = grades(row, yes, no)
@@ -305,12 +306,9 @@ def test_hostile_programs(
             assert len(programs) >= 60
             programs = dict([*programs.items()][::step])
             if box != "bubblewrap":  # an image has files, packages and /proc of its own
-                for name in (
-                    "reads files",
-                    "reads /proc",
-                    "reads solutions from installed packages",
-                ):
+                for name in ("reads files", "reads /proc", "symbolic links out of /tmp"):
                     programs.pop(name, None)
+                programs.pop("reads solutions from installed packages", None)
             for row in ({"test_list": SQUARE[::-1]}, human):
                 found = grades(row, *programs.values(), memory_mb=256, box=box)
                 for name, grade in zip(programs, found, strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import race
 
-from bayes_at_n.pipeline.workers import claims, heartbeat
+from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
@@ -26,7 +26,7 @@ class Worker:
         run.mkdir(exist_ok=True)
         self.beat = Heartbeat(run, name).__enter__()
         self.in_flight: list[int] = []
-        self.claims = Claims(self.beat, pending, self.lacking)
+        self.claims = Claims(self.beat, self.lacking)
         self.claims.read()
 
     def lacking(self) -> set[int]:
@@ -63,7 +63,6 @@ class Worker:
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for the next look."""
     monkeypatch.setattr(claims, "POLL_S", 0.0)
-    monkeypatch.setattr(claims, "_SHARE", 8)  # large blocks, although there are few attempts
 
 
 @pytest.fixture
@@ -87,18 +86,34 @@ def everything(made: Made) -> list[int]:
     return sorted(position for positions in made.values() for position in positions)
 
 
-def test_blocks_shrink_with_what_is_left(tmp_path: Path, made: Made) -> None:
+def test_claims_shrink_with_what_is_left(tmp_path: Path, made: Made) -> None:
     one, _ = (Worker(tmp_path, name, made) for name in "ab")
     one.fill(room=12, batch=12)
     assert one.in_flight == list(range(12))  # in order
-    for _ in range(PENDING):
-        one.fill()
-        one.end_one()
+    finish(one)
     assert everything(made) == list(range(PENDING)) and not one.claims.pending
-    starts = sorted(int(path.stem) for path in (tmp_path / "claims").glob("*.done"))
-    sizes = [end - start for start, end in zip(starts, [*starts[1:], PENDING], strict=True)]
-    assert sizes == [min(BLOCK, max(1, (PENDING - start) // 8)) for start in starts]
-    assert sizes[0] == BLOCK and sizes[-8:] == [1] * 8
+    claimed = [path.read_text().split() for path in sorted((tmp_path / "claims").glob("0*[0-9]"))]
+    sizes = [len(positions) for _, *positions in claimed]
+    assert sizes[0] == min(BLOCK, PENDING // (4 * 2))  # of two workers
+    assert sizes == sorted(sizes, reverse=True) and sizes[-8:] == [1] * 8
+    assert sum(sizes) == PENDING and len([*(tmp_path / "claims").glob("*.done")]) == len(sizes)
+
+
+def test_the_longest_come_first_within_the_last_two_batches(tmp_path: Path, made: Made) -> None:
+    """So a kill at any moment costs at most the rounds of two batches."""
+    worker, batch, begun = Worker(tmp_path, "w", made), 12, list[int]()
+    worker.claims._length = lambda position: -(position % 30)  # of 30 questions
+    while worker.begin(batch, batch) is not None or worker.in_flight:
+        begun += worker.in_flight[-1:]
+        if len(worker.in_flight) == batch or not worker.claims.free:
+            worker.end_one()
+        begun = list(dict.fromkeys(begun))
+    for n in range(len(begun)):
+        first = min({*range(PENDING)} - {*begun[:n]})
+        assert first == n or PENDING - n <= 2 * batch + BLOCK
+    assert begun[: PENDING - 2 * batch - BLOCK] == list(range(PENDING - 2 * batch - BLOCK))
+    assert [p % 30 for p in begun[-4:]] == sorted(p % 30 for p in begun[-4:])
+    assert begun != sorted(begun) and everything(made) == list(range(PENDING))
 
 
 def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
@@ -108,10 +123,7 @@ def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
     assert everything(made) == list(range(100))
 
 
-def test_beside_others_nobody_takes_more_than_a_share(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claims, "_SHARE", 4 * 64)  # as in a run
+def test_beside_others_nobody_takes_more_than_a_share(tmp_path: Path, made: Made) -> None:
     workers = [Worker(tmp_path, name, made, pending=64) for name in "abcd"]
     for worker in workers:
         worker.fill(room=300, batch=100)
@@ -138,7 +150,7 @@ def test_any_interleaving_makes_everything_once(tmp_path: Path, made: Made, seed
         elif action > 0.97 and len(workers) > 1:
             workers.remove(worker)
             moments.choice([worker.leave, worker.die])()
-        held = [block for w in workers for block in w.claims._mine]
+        held = [p for w in workers for p in (*w.claims._begun, *w.claims._ready)]
         assert len(held) == len(set(held))
     finish(*workers)
     assert everything(made) == list(range(PENDING))  # known to be dead: nothing is made twice
@@ -155,7 +167,7 @@ def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
     finish(other)
     assert made["b"] == set(range(40))
     if others == "have left":
-        heartbeat.clear(tmp_path / "claims", other.beat.now)
+        claims.clear(tmp_path / "claims", other.beat.now)
         other.leave()
     sleeper.beat.touch()
     while sleeper.in_flight:
@@ -175,7 +187,7 @@ def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what
         for worker in workers:
             worker.beat.path.unlink()
     else:
-        (tmp_path / "claims" / f"{BLOCK * (what == 'one claim'):08d}").unlink()
+        (tmp_path / "claims" / f"{what == 'one claim':08d}").unlink()
     for _ in range(PENDING):
         for worker in workers:
             worker.fill()
@@ -234,7 +246,7 @@ def test_processes_that_race_for_every_claim(
     def racing(number: int) -> None:
         name = f"w{number}"
         with Heartbeat(tmp_path, name) as beat, open(tmp_path / f"{name}.made", "w") as file:
-            mine = claims.Claims(beat, 800, lambda: {*range(800)} - {*made()})
+            mine = claims.Claims(beat, lambda: {*range(800)} - {*made()})
             mine.read()
             while mine.pending:
                 position = mine.take(0, 1, 1)

@@ -1,5 +1,6 @@
 """A worker's sign of life: fresh while its engine answers, in every run that it serves."""
 
+import math
 import os
 import shutil
 import time
@@ -84,11 +85,11 @@ def test_a_file_system_that_stands_still_is_no_silence_of_the_engine(
         pool.submit(server)
         assert pipe.read_text() == "back"  # between two steps of the engine
         pool.submit(server)
-        with watch.awaiting(), watch.paused():  # while it waits for requests
+        with watch.awaiting(), watch.awaiting(math.inf):  # while it waits for requests
             assert pipe.read_text() == "back"
         assert not told
         with watch.awaiting():
-            with watch.paused():
+            with watch.awaiting(math.inf):
                 pass
             while not told:
                 time.sleep(0.01)

@@ -31,7 +31,6 @@ from bayes_at_n.verifiers.maths.rational import (
     Unsure,
     combined,
     exact,
-    factorials,
     is_enormous,
 )
 
@@ -314,7 +313,7 @@ class _Numeric:
 
     def value(self, tree: Tree, in_angle: bool = False) -> Any:
         name, *arguments = tree
-        if name in ("num", "var") or factorials(tree):
+        if name in ("num", "var"):
             value = exact(tree, self.points)
         elif name == "const" and tree != INFINITE:
             return {"pi": self.mp.pi, "e": self.mp.e, "i": self.mp.mpc(0, 1)}[arguments[0]] * 1

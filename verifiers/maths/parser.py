@@ -362,7 +362,10 @@ class _Parser:
         if token in (r"\int", r"\lim"):
             return self.integral() if token == r"\int" else self.limit()
         if self.accept(r"\frac", r"\binom"):
-            return ("div" if token == r"\frac" else "binom", self.braced(), self.braced())
+            top, bottom = self.braced(), self.braced()
+            if token == r"\frac" and top[0] == bottom[0] == "factorial":
+                return ("factorials", top[1], bottom[1])
+            return ("div" if token == r"\frac" else "binom", top, bottom)
         if self.accept(r"\sqrt"):
             degree = self.group("]") if self.next == "[" else ("num", Fraction(2))
             return ("root", self.braced(), degree)
