@@ -11,9 +11,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.records import columns, copies, folders, logs, questions
+from bayes_at_n.pipeline.records import columns, copies, folders, logs
 from bayes_at_n.pipeline.records.formats import locate
-from bayes_at_n.pipeline.records.runs import Runs
+from bayes_at_n.pipeline.records.runs import Runs, match
 from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Source, printable
 from bayes_at_n.pipeline.store import runfolder
 
@@ -70,7 +70,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
         meter.reach(size)
     runs.close()
     _check(source, runs)
-    questions.match(source.cfg.source.questions, runs)
+    match(source.cfg.source.questions, runs)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in runs.runs]
     for path in targets:
