@@ -8,6 +8,19 @@ One go samples the same numbers of trials of each model, known beforehand, on th
 the same rules, without a look. Blocks are what `settle` did before: each model in turn on all
 devices (or all at once, where there is a device for each), and a look when all have ended.
 
+Why the targets are out of reach where a round of the open models does not fill the seats: there a
+stretch of sampling takes as long as its longest attempt, l, however few attempts it has.
+- On many devices one go takes little more than l. A race that takes 1.12 l must have begun its last
+  round before 0.12 l, when no round was complete: without a look. To be that fast whenever it ends
+  it must begin all 80 rounds of all models blindly, and spend all the tokens that it could save.
+- On one device a model that goes on after a look has a second turn: another tail, of about l less a
+  mean length, and another load. 28 rounds of 30 questions in 256 seats take 36,000 steps and a tail
+  of 22,000; the second turn adds 22,000 and a minute, so more than a third.
+Looking 0, 1, 2, 4 or 8 rounds ahead instead (two races each) takes 1.55, 1.57, 1.52, 1.34, 1.28 for
+8 models on 8 devices of 64 seats with 30 questions (now 1.33), and 1.36, 1.44, 1.51, 1.47, 1.59 for
+the best of 20 on one (now 1.37). Free seats that other datasets fill are rounds of more questions:
+with 120 instead of 30 the first takes 1.19.
+
 The second table: one run on one device, of whose last two batches the longest questions come first
 (`workers/claims.py`), beside the same run trial by trial.
 
