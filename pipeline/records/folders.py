@@ -4,11 +4,8 @@ Everything is written to a draft folder in `runs`, which no verb takes for a run
 renamed into place once all are written; an interrupted import starts again.
 """
 
-import contextlib
 import json
-import shutil
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache, reduce
 from itertools import count
@@ -171,18 +168,6 @@ def rubric(runs: Runs, dataset: str) -> tuple[list[str], list[float]]:
     number = len(labels or weights) or runs.categories[dataset]
     labels = labels or [f"category {i}" for i in range(number)]
     return labels, [float(weight) for weight in weights or range(number)]
-
-
-@contextlib.contextmanager
-def draft(runs: Path) -> Iterator[Path]:
-    """Create a draft folder in `runs` for the block; remove those of killed imports."""
-    atomic.sweep(runs)
-    folder = atomic.draft(runs / "import")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str]) -> None:
