@@ -159,13 +159,12 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
 
 def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
-    items = list[Any]()
+    name, items = skipped.file(path), list[Any]()
     try:
         items = json_file(path)
     except (ValueError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        place = f"{skipped.file(path)} ({printable(one_line(error))})"
-        skipped.add("damaged files skipped", place)
-    yield from ((f"{skipped.file(path)}, item {at}", item) for at, item in enumerate(items))
+        skipped.add("damaged files skipped", f"{name} ({printable(one_line(error))})")
+    yield from ((f"{name}, item {at}", item) for at, item in enumerate(items))
     skipped.read += path.stat().st_size
 
 

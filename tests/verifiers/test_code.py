@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 import socket
 import subprocess
@@ -306,9 +307,8 @@ def test_hostile_programs(
             assert len(programs) >= 60
             programs = dict([*programs.items()][::step])
             if box != "bubblewrap":  # an image has files, packages and /proc of its own
-                for name in ("reads files", "reads /proc", "symbolic links out of /tmp"):
-                    programs.pop(name, None)
-                programs.pop("reads solutions from installed packages", None)
+                own = "of the user|reads /proc|from installed|links out of|leaves through /proc"
+                programs = {n: text for n, text in programs.items() if not re.search(own, n)}
             for row in ({"test_list": SQUARE[::-1]}, human):
                 found = grades(row, *programs.values(), memory_mb=256, box=box)
                 for name, grade in zip(programs, found, strict=True):
