@@ -159,7 +159,7 @@ def rows(
 
     Within `untrusted.memory_limit`: a list may hold any number of nulls, whatever the file's size.
     """
-    size, before = path.stat().st_size, 0
+    name, size, before = skipped.file(path), path.stat().st_size, 0
     with pq.ParquetFile(path) as file:
         total = max(file.metadata.num_rows, 1)
         for i in range(file.num_row_groups):
@@ -172,14 +172,14 @@ def rows(
                             break
                         part = convert(pa.Table.from_batches([batch]))
                     for at, row in enumerate(part, before + done):
-                        yield f"{skipped.file(path)}, row {at}", row
+                        yield f"{name}, row {at}", row
                     done += len(part)
                     skipped.read += size * len(part) // total
             except _DAMAGE as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise  # the disk fails, not the file
                 lost = number - done
-                place = f"{path.name}, {lost} rows of group {i} ({one_line(error)})"
+                place = f"{name}, {lost} rows of group {i} ({one_line(error)})"
                 skipped.add("damaged rows skipped", place, lost)
             before += number
 

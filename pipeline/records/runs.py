@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bayes_at_n import verifiers
@@ -106,9 +107,8 @@ class Runs:
         self._least = min(self._least, attempt.get("trial", self._least))
         _grade(attempt, place, self.skipped)
         run.waiting.append(attempt)
-        lists = (attempt.get(name) for name in ("token_ids", "logprobs"))
-        self._size += 1000 + len(attempt.get("text", ""))
-        self._size += sum(values.nbytes for values in lists if values is not None)
+        sized = (value for value in attempt.values() if isinstance(value, str | np.ndarray))
+        self._size += 1000 + sum(getattr(value, "nbytes", 0) or len(value) for value in sized)
         if self._size > MOST_BYTES:
             self._flush()
 
