@@ -18,11 +18,11 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_606,
-    "docs (words)": 39_803,
+    "docs (words)": 39_802,
     "pipeline": 6,
     "pipeline/adaptive": 2_364,
     "pipeline/api": 448,
-    "pipeline/base": 1_333,
+    "pipeline/base": 1_327,
     "pipeline/cli": 1_040,
     "pipeline/cluster": 434,
     "pipeline/compare": 2_873,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_523,
     "verifiers": 7_057,
-    "product": 58_137,
+    "product": 58_131,
 }
 
 
