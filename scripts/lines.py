@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_606,
-    "docs (words)": 39_802,
+    "docs (words)": 39_800,
     "pipeline": 6,
     "pipeline/adaptive": 2_364,
     "pipeline/api": 448,
