@@ -70,6 +70,8 @@ def compare(cfg: CompareConfig) -> int:
         parts, why = sample(cfg, policy, parts, folder)
     (base, new), fate, board = parts[0].cohort.names, deciding(parts), table(parts, policy)
     verdict, status, words = VERDICTS[fate]
+    if any(part.labels and part.state.known.settled and part.fate == "open" for part in parts):
+        why = "human labels do not agree, or are too few: `label` more"
     sets = joined(part.cohort.dataset for part in parts if part.fate == fate)
     rest = f"; {why}" if fate == "open" else f"; {percent(policy.confidence)} sure, at any look"
     sentence = f"{verdict}: {words.format(new=new, sets=sets)}, on these questions{rest}"

@@ -11,7 +11,6 @@ from bayes_at_n.pipeline.compare import (
     categories,
     changes,
     differences,
-    labeled,
     leaderboard,
     pairwise,
 )
@@ -108,7 +107,6 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
     score, sigma, low, high = leaderboard.HEADLINE
     trials = {row["trials"] for row in board.rows}
     priors = {row["model"]: row["prior"] for row in board.rows}
-    avg = next(column.title for column in board.columns if column.key == "avg")
     head, prior = named(priors, trials.pop() if len(trials) == 1 else "N")
     rows = [{**row, "interval": (row[low], row[high])} for row in board.rows]
     chosen = leaderboard.others(cfg) if cfg.scoring.metrics != [*DEFAULT] else []
@@ -118,7 +116,7 @@ def brief(tables: dict[str, Table], cfg: AnalysisConfig) -> Table:
         Column(score, head, sigma=sigma),
         Column(sigma, "σ", sigma=sigma, minor=3),
         Column("interval", f"{percent(cfg.scoring.confidence)} interval", sigma=sigma),
-        *[Column("avg", avg, sigma="avg_sigma", minor=2)] * (not head.startswith(avg)),
+        *[Column("avg", "avg", sigma="avg_sigma", minor=2)] * (not head.startswith("avg")),
         Column("best", "P(best)", format=display.CHANCE, group="pooled"),
         *(Column(m.key, m.title(), sigma=f"{m.key}_sigma") for m in chosen),
         Column("tokens_per_attempt", "each", format="{:,.0f}", group="tokens", minor=1),
@@ -177,9 +175,8 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
-    runs = [(member.name, member.run) for member in cohort.runs()]
-    used = labeled.corrected(cohort, cfg.scoring.confidence) is not None
-    if (corrected := people.of_runs(runs, used)) is not None:
+    runs = ((member.name, member.run) for member in cohort.runs())
+    if (corrected := people.of_runs(runs)) is not None:
         tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 

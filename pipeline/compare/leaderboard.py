@@ -69,7 +69,9 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             headline = likelihood.accuracy(matrix[..., 0], level, cohort.clusters)
             priors = np.full(len(matrix), "options")
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
-        avg, _ = labeled.corrected(cohort, level) or (avg, None)
+        if by_people := labeled.corrected(cohort, level):
+            headline = avg = by_people[0]
+            priors = np.full(len(matrix), "labels")
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
         order = np.lexsort((avg.sigma, -avg.value))
         luck = scoring.inflation(matrix, confidence=level)
@@ -106,9 +108,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     trials = (cohort.outcomes != PENDING).sum(axis=2)  # (L, M)
     name, _ = named(named_priors(cohort, cfg))
     heads = dict(zip(HEADLINE, (name, "σ", "low", "high"), strict=True))
-    who = "corrected" if labeled.corrected(cohort, cfg.scoring.confidence) else "avg"
-    avg = {key: head.replace("avg", who) for key, head in _AVG.items()}
-    same = name == "avg@N" and who == "avg"
+    same = name.startswith("avg")
     over = np.full(len(matrix), np.nan)
     if len({*cohort.clusters}) > 1 and not by_likelihood(cohort):
         # Never surer of other questions than of these.
@@ -124,7 +124,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         **_summary(heads, scored.headline, cfg),
         Column("prior", "prior", wide=True, align="left"): scored.prior,
         Column("trials", "N", "$N$", wide=bool(trials.min() == trials.max())): trials.max(axis=1),
-        **_summary(avg, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
+        **_summary(_AVG, scored.avg, cfg, wide=["avg"] * same + [*_AVG][1:]),
         Column("stderr_questions", "s.e. over questions", None, "{:.3f}", short="s.e. q"): over,
         **inflation_columns(scored.inflation),
         **_others(cohort, cfg),

@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from bayes_at_n.pipeline.base.console import joined, plural, warn
+from bayes_at_n.pipeline.base.console import joined, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
@@ -18,9 +18,7 @@ from bayes_at_n.pipeline.records import (
     copies,
     flat,
     logs,
-    npz,
     shapes,
-    trace,
 )
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
 from bayes_at_n.pipeline.store import parquet, runfolder
@@ -32,9 +30,9 @@ _SCORED = (*shapes.SHAPES, "lighteval")
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": shapes.LIGHTEVAL,
-    "trace": Format("*.parquet", trace.looks, trace.read, chooses=True, positions=False),
+    "trace": Format("*.parquet", flat.is_parquet, flat.read_parquet, chooses=True, positions=False),
     **shapes.SHAPES,
-    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
+    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", flat.read_npz, chooses=True),
     "openai": Format("*.jsonl", chats.looks, chats.read, positions=False),
     "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
     "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),
@@ -63,8 +61,9 @@ def locate(cfg: RecordsConfig) -> Source:
     for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
         if (value := getattr(cfg.source, key)) is not None and kind not in able:
             raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
+    note(f"import: {path} read as {kind} ({why})")
     form, fingerprint = FORMATS.get(kind, _RUNS), _fingerprint(files, kind, cfg)
-    return Source(cfg, kind, why, files, revision, fingerprint, form, Skipped(files))
+    return Source(cfg, kind, files, revision, fingerprint, form, Skipped(files))
 
 
 def _download(path: str, revision: str | None) -> tuple[Path, str | None]:

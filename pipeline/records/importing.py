@@ -1,17 +1,19 @@
 """The verb `import`: read a source once, then write its runs and rename them into place."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, note, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.records import columns, copies, folders, logs, questions
+from bayes_at_n.pipeline.records import columns, copies, folders, logs
 from bayes_at_n.pipeline.records.formats import locate
-from bayes_at_n.pipeline.records.runs import Runs
+from bayes_at_n.pipeline.records.runs import Runs, match
 from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Source, printable
 from bayes_at_n.pipeline.store import runfolder
 
@@ -26,7 +28,6 @@ def import_records(cfg: RecordsConfig) -> None:
     something else. OSError: the disk is full, or fails; the same command starts again.
     """
     root, source = Path(cfg.runs).expanduser(), locate(cfg)
-    note(f"import: {source.path} read as {source.kind} ({source.why})")
     record = root / _DONE / f"{source.fingerprint}.json"
     done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
     ours = source.kind == "runs"  # whose manifests do not record their source
@@ -36,8 +37,13 @@ def import_records(cfg: RecordsConfig) -> None:
         note(f"import: nothing pending, {plural(len(done), 'run')} of this source complete")
         print_json({"runs": list(map(str, done))})
         return
-    with folders.draft(root) as draft:
+    atomic.sweep(root)  # drafts of killed imports
+    draft = atomic.draft(root / "import")
+    draft.mkdir(parents=True)
+    try:
         targets = copies.copy(source, root, draft) if ours else _import(source, root, draft)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
     names = [str(folder.relative_to(root)) for folder in targets]
     record.parent.mkdir(exist_ok=True)
     runfolder.write_json(record, {"source": source.path, "kind": source.kind, "folders": names})
@@ -64,7 +70,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
         meter.reach(size)
     runs.close()
     _check(source, runs)
-    questions.match(source.cfg.source.questions, runs)
+    match(source.cfg.source.questions, runs)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in runs.runs]
     for path in targets:
@@ -148,12 +154,10 @@ def _summarise(runs: Runs, targets: list[Path]) -> None:
     """Print a line per dataset, and whether it can be or needs to be graded."""
     for dataset, known in runs.questions.items():
         planned = [run for run in runs.runs if run.dataset == dataset]
+        numbers = plural(len(planned), "model"), plural(len(known), "question")
+        most = plural(max(run.trials for run in planned), "trial")
+        note(f"import: {dataset}: {', '.join(numbers)}, up to {most}")
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
-        most = max(run.trials for run in planned)
-        note(
-            f"import: {dataset}: {plural(len(planned), 'model')},"
-            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}"
-        )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:
             what = f"{plural(unknown, 'question')} without a gold answer"

@@ -105,11 +105,10 @@ def _attempt(source: Source, run: Run, place: str, row: Any) -> dict[str, Any]:
         attempt["problem"] = attempt["prompt"]
     if metric is not None and metric in row:
         values = {metric: row[metric]} | values
-    scored = outcomes(source, place, values, len(text) if isinstance(text, list) else 1)
-    outcome = [one["outcome"] for one in scored]
-    attempt["outcome"] = outcome if isinstance(text, list) else outcome[0]
-    named = {key: name for key in ("task", "model") if (name := run[key])}
-    return attempt | named | {"reason": scored[0]["reason"]}
+    repeats = len(text) if isinstance(text, list) else 1
+    attempt["reason"], outcomes = _outcomes(source, place, values, repeats)
+    attempt["outcome"] = outcomes if isinstance(text, list) else outcomes[0]
+    return attempt | {key: name for key in ("task", "model") if (name := run[key])}
 
 
 def value_at(row: Any, path: str) -> Any:
@@ -130,10 +129,10 @@ def value_at(row: Any, path: str) -> Any:
     return None
 
 
-def outcomes(
-    source: Source, place: str, values: Mapping[str, Any], repeats: int = 1
-) -> list[dict[str, Any]]:
-    """Return the outcome of every repeat of a sample: by the metric, if named, else by the first.
+def _outcomes(
+    source: Source, place: str, values: Mapping[str, Any], repeats: int
+) -> tuple[str, list[Any]]:
+    """Return the metric, if not named the first, and by it the outcome of every repeat.
 
     A single value for several repeats belongs to none of them. Raises UserError: there are values,
     but none of that metric. ValueError: over MOST_TRIAL repeats.
@@ -158,7 +157,7 @@ def outcomes(
     known = [_WORDS.get(one, truth(one)) if isinstance(one, str) else truth(one) for one in each]
     if any(a is None and b is not None for a, b in zip(known, each, strict=True)):
         source.skipped.add("values other than 0 and 1: not graded", place)
-    return [{"outcome": one, "reason": name} for one in known]
+    return name, known
 
 
 def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def headline(matrix: Any, settings: CapsConfig) -> Parts:
 def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]:
     """Name the score that is reported, and say what of its prior, which is given by run.
 
-    In place of a prior, runs by likelihood have what they score: "options" or "gold".
+    In place of a prior, others have what they score: "options", "gold", "labels" of people.
 
     >>> named({"a": "estimated"}, 80), "".join(named({"a": "uniform"}))
     (('Bayes@80', ', prior estimated from these questions'), 'Bayes@N, uniform prior')
@@ -46,6 +46,8 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
     """
     if len(kinds := {*priors.values()}) == 1 and kinds <= _BY_LIKELIHOOD.keys():
         return _BY_LIKELIHOOD[kinds.pop()], ", by likelihood, interval over questions"
+    if kinds == {"labels"}:
+        return "avg (corrected)", " by human labels, intervals with the judge's error"
     lacking = [name for name, prior in priors.items() if prior in _INTERVALS]
     interval = " or ".join(of for prior, of in _INTERVALS.items() if prior in priors.values())
     if len(lacking) == len(priors):
@@ -54,4 +56,6 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
     if "uniform" in priors.values():
         return f"Bayes@{trials}", ", uniform prior"
     but = f" ({joined(lacking, 5)}: avg, {interval}, as it cannot be estimated)"
-    return f"Bayes@{trials}", f", prior estimated from these questions{but * bool(lacking)}"
+    by_people = [name for name, prior in priors.items() if prior == "labels"]
+    but = but * bool(lacking) + f" ({joined(by_people, 5)}: corrected avg)" * bool(by_people)
+    return f"Bayes@{trials}", f", prior estimated from these questions{but}"

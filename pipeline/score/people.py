@@ -24,10 +24,8 @@ from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
 GROUPS = ("shorter", "longer")  # half of the attempts
-_CORRECTED = "  corrected"
 _ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
-_USED = "ranks, differences and probabilities are of corrected scores, and carry the judge's error"
-_UNUSED = "ranks and differences are of outcomes as they are: some run compared has no labels"
+_USED = "models are compared by corrected scores if all have labels; model= leaves out the others"
 
 
 def keys_of(graded: Outcomes) -> Ints:
@@ -108,7 +106,7 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
         bayes = scoring.misclassification(sample._replace(f=sharp), level, long)
         add(name, judged := float(sample.w @ sample.f))
         rows[-1] |= _errors(people, sharp, np.ones(keys.size, bool))
-        add(_CORRECTED, powered.value, powered.low, powered.high)
+        add("  corrected", powered.value, powered.low, powered.high)
         if powered.pool is not None:
             add("  on similar questions", powered.value, *powered.pool[2:])
         add("  misclassification", bayes.score.value, *bayes.score[2:])
@@ -141,16 +139,15 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     return record, Table(title, columns, rows, lines)
 
 
-def of_runs(runs: Iterable[tuple[str, Run]], used: bool) -> Table | None:
-    """Tabulate scores and judges' errors of runs by model; `used`: it is compared by corrected."""
+def of_runs(runs: Iterable[tuple[str, Run]]) -> Table | None:
+    """Tabulate scores and judges' errors of runs with their models; None where none has labels."""
     rows, columns = list[Parts](), list[Column]()
     for name, run in runs:
         if labels.files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
-            own = (row for row in made[1].rows[:6] if "missed" in row or row["who"] == _CORRECTED)
+            own = (row for row in made[1].rows[:6] if "missed" in row or "corrected" in row["who"])
             rows += [{"model": name, **row} for row in own]
             columns = [Column("model", "model", align="left"), *made[1].columns]
-    lines = [_ERRORS, _USED if used else _UNUSED]
-    return Table("scores corrected by human labels", columns, rows, lines) if rows else None
+    return Table("corrected by human labels", columns, rows, [_ERRORS, _USED]) if rows else None
 
 
 def _errors(people: People, said: Floats, among: Any) -> dict[str, str]:

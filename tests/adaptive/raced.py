@@ -1,17 +1,26 @@
 """Runs and races that hold drawn outcomes, for the tests of `settle`."""
 
+import hashlib
 import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from helpers import run_of
 
+from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.adaptive import live, looks
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, states
+from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.generate import stage, worker
+from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 QUESTIONS, TRIALS = 20, 40
 
@@ -66,3 +75,65 @@ def logged(folder: Path) -> list[dict[str, Any]]:
     """The looks on record, without when they were."""
     lines = (folder / looks.FILE).read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k != "time"} for line in lines]
+
+
+def chance(*of: object) -> float:
+    """A number in [0, 1), the same whenever it is drawn."""
+    return int(hashlib.sha256(repr(of).encode()).hexdigest()[:8], 16) / 2**32
+
+
+class Drawn(engines.Engine):
+    """An engine that is right where `is_right(question, trial)` says so, now and then late."""
+
+    def __init__(self, is_right: Callable[[str, int], bool]) -> None:
+        self.tokenizer, self.is_right = None, is_right
+
+    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
+        running: list[tuple[float, Request]] = []
+        source, more = iter(requests), True
+        while more or running:
+            if more:
+                taken, more = engines.pull(source, 8 - len(running))
+                for one in taken:
+                    late = 0.2 * (chance(one.question_id, one.trial) < 0.1)
+                    running.append((time.monotonic() + 0.01 + late, one))
+            time.sleep(0.005)
+            now = time.monotonic()
+            for end, one in [of for of in running if of[0] <= now]:
+                running.remove((end, one))
+                text = rf"\boxed{{{2 if self.is_right(one.question_id, one.trial) else 3}}}"
+                yield Completion(one, text, "stop", [1, 2, 3], [-0.5] * 3, now, now, now)
+            yield None
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": "cpu"}
+
+
+def forked(is_right: Callable[[str, str, int], bool]) -> type[Residents]:
+    """Commands in forked processes, each with an engine that knows `is_right(model, ...)`."""
+
+    class Forked(Residents):
+        def begin(self, order: Order) -> None:
+            if pid := os.fork():
+                vars(self).setdefault("children", {})[order.label] = pid
+                return
+            status = 1
+            try:
+                engines.load = lambda cfg, longest, rows: Drawn(
+                    lambda question, trial: is_right(cfg.model.name, question, trial)
+                )
+                stage._fitted = lambda runs: [*runs]
+                stage._supervised = lambda runs, *_: worker.work(runs)
+                status = main.main([*order.command])
+            finally:
+                os._exit(status)
+
+        def ended(self, order: Order, wait: bool = False) -> int | None:
+            pid, status = os.waitpid(vars(self)["children"][order.label], 0 if wait else os.WNOHANG)
+            return os.waitstatus_to_exitcode(status) if pid else None
+
+        def run(self, order: Order) -> int:
+            self.begin(order)
+            return self.ended(order, wait=True) or 0
+
+    return Forked

@@ -1,23 +1,17 @@
 """settle bank=true with real workers: what is asked, what is said, and how it goes on."""
 
 import json
-import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers import Capsys, make_run
+from raced import forked
 
-from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.adaptive import bank, live
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
-from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 QUESTIONS = 120
 RNG = np.random.default_rng(3)
@@ -30,43 +24,16 @@ BANK = [
 ]  # fmt: skip
 
 
-class Drawn(engines.Engine):
-    """An engine that answers as `RIGHT` has it, at once; a model b is right half as often."""
-
-    def __init__(self, model: str) -> None:
-        self.model, self.tokenizer = model, None
-
-    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
-        for one in requests:
-            if one is not None:
-                number = int(one.question_id[1:])
-                right = RIGHT[number] and (self.model == "a" or number % 2)
-                text = rf"\boxed{{{2 if right else 3}}}"
-                yield Completion(one, text, "stop", [1], [-0.5], 1.0, 1.0, 1.0)
-            else:
-                yield None
-
-    def describe(self) -> dict[str, Any]:
-        return {"device": "cpu"}
-
-
-def forked(_: object, order: Order) -> int:
-    """Follow an order in a process with that engine."""
-    if pid := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    status = 1
-    try:
-        engines.load = lambda cfg, longest, rows: Drawn(cfg.model.name)  # type: ignore[assignment]
-        stage._fitted = lambda runs: [*runs]
-        status = main.main([*order.command])
-    finally:
-        os._exit(status)
+def is_right(model: str, question: str, trial: int) -> bool:
+    """As `RIGHT` has it; a model b is right half as often."""
+    number = int(question[1:])
+    return bool(RIGHT[number] and (model == "a" or number % 2))
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Residents, "run", forked)
+    monkeypatch.setattr(bank, "Residents", forked(is_right))
     monkeypatch.setattr(bank, "BATCH", 50)
     monkeypatch.setattr(live, "STAGES", "stages=[generate]")
     Path("models/a").mkdir(parents=True)

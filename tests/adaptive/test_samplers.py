@@ -1,27 +1,17 @@
 """A race with real workers: limits that rise while they sample, and models that leave."""
 
-import hashlib
-import os
-import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers import make_run
-from raced import logged
+from raced import chance, forked, logged
 
-from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.adaptive import live, plan, schedule
 from bayes_at_n.pipeline.adaptive.race import states
-from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import settle
-from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import stage, worker
 from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
-from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 QUESTIONS, MOST = 8, 24
 TRUTH = {"a": 0.9, "b": 0.7, "c": 0.1}
@@ -32,65 +22,8 @@ RACE = [
 ]  # fmt: skip
 
 
-def chance(*of: object) -> float:
-    """A number in [0, 1), the same whenever it is drawn."""
-    return int(hashlib.sha256(repr(of).encode()).hexdigest()[:8], 16) / 2**32
-
-
 def is_right(name: str, question: str, trial: int) -> bool:
     return chance(name, question, trial) < TRUTH[name]
-
-
-class Drawn(engines.Engine):
-    """An engine that answers as :func:`is_right`, now and then late."""
-
-    def __init__(self, name: str) -> None:
-        self.tokenizer = None
-        self.name = name
-
-    def generate(self, requests: Iterable[Request | None]) -> Iterator[Completion | None]:
-        running: list[tuple[float, Request]] = []
-        source, more = iter(requests), True
-        while more or running:
-            if more:
-                taken, more = engines.pull(source, 8 - len(running))
-                for one in taken:
-                    late = 0.2 * (chance(one.question_id, one.trial) < 0.1)
-                    running.append((time.monotonic() + 0.01 + late, one))
-            time.sleep(0.005)
-            now = time.monotonic()
-            for end, one in [of for of in running if of[0] <= now]:
-                running.remove((end, one))
-                text = rf"\boxed{{{2 if is_right(self.name, one.question_id, one.trial) else 3}}}"
-                yield Completion(one, text, "stop", [1, 2, 3], [-0.5] * 3, now, now, now)
-            yield None
-
-    def describe(self) -> dict[str, Any]:
-        return {"device": "cpu"}
-
-
-class Forked(Residents):
-    """Commands in forked processes, each with an engine of :class:`Drawn`."""
-
-    children: dict[int, int]
-
-    def begin(self, order: Order) -> None:
-        self.children = getattr(self, "children", {})
-        if pid := os.fork():
-            self.children[id(order)] = pid
-            return
-        status = 1
-        try:
-            engines.load = lambda cfg, longest, rows: Drawn(order.model)
-            stage._fitted = lambda runs: [*runs]
-            stage._supervised = lambda runs, *_: worker.work(runs)
-            status = main.main([*order.command])
-        finally:
-            os._exit(status)
-
-    def ended(self, order: Order) -> int | None:
-        pid, status = os.waitpid(self.children[id(order)], os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def test_what_is_decided_is_that_of_the_same_rounds_in_order(
@@ -98,7 +31,7 @@ def test_what_is_decided_is_that_of_the_same_rounds_in_order(
 ) -> None:
     places, sets = 2, ["sums", "more"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(live, "Residents", Forked)
+    monkeypatch.setattr(live, "Residents", forked(is_right))
     monkeypatch.setattr(live, "STAGES", "stages=[generate]")
     monkeypatch.setattr(live, "WAIT_S", 0.05)
     monkeypatch.setattr(live, "places", lambda contenders: [None] * places)

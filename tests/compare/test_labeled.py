@@ -41,7 +41,7 @@ def test_differences_carry_the_error_of_judges(tmp_path: Path, capsys: Capsys) -
     b, u, lenient = made(tmp_path, "lenient", 0.45, 0.5)
     found = compared(tmp_path, capsys)
     assert [row["model"] for row in found["models"]] == ["strict", "lenient"]
-    assert [row["avg"] for row in found["models"]] == pytest.approx([a, b])
+    assert [row["score"] for row in found["models"]] == pytest.approx([a, b])
     pair, sigma = found["pairs"][0], np.hypot(s, u)
     assert pair["high"] == pytest.approx(a - b + norm.ppf(0.975) * sigma)
     assert pair["probability"] == pytest.approx(norm.cdf((a - b) / sigma))

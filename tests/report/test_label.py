@@ -53,7 +53,7 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
-    table = people.of_runs([("run", run)], True)
+    table = people.of_runs([("run", run)])
     assert (
         table
         and table.rows[0]["missed"]

@@ -95,19 +95,6 @@ def test_metrics_are_chosen_and_each_has_its_interval(tmp_path: Path, capsys: Ca
         assert parse(name).title(4) in shown.out
 
 
-def test_the_matrix_file(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"q1": "10.", "q2": "t1+"})
-    scored(run)
-    with np.load(run.path / "matrix.npz", allow_pickle=False) as saved:
-        assert saved["R"].dtype == np.int8
-        assert saved["R"].tolist() == [[1, 0, -1], [0, 1, -1]]
-        assert saved["question_ids"].tolist() == ["q1", "q2"]
-        assert saved["outcomes"].tolist() == [
-            ["correct", "wrong", "pending"],
-            ["timeout", "correct", "pending"],
-        ]
-
-
 def test_missing_trials_are_never_wrong(tmp_path: Path, capsys: Capsys) -> None:
     marks = {"q1": "11", "q2": "1010", "q3": "1.1+"}
     scores = scored(make_run(tmp_path / "run", marks))

@@ -227,24 +227,6 @@ def test_many_trials_and_tables_beyond_64_bits() -> None:
         assert found.counts.tolist() == [expected[n] for n in range(1, 261)]
 
 
-def test_scaled_tables_keep_the_order_and_fit() -> None:
-    for metric in [*ALL, of("pass@16"), of("auc@16")]:
-        for n in (max(1, metric.k), 20, 80):
-            n = max(n, max(1, metric.k))
-            found = bootstrap.scaled(metric, n, 30)
-            assert found.values.shape == (len(metric.powers), n + 1)
-            assert found.values.min() == 0 and int(found.values.max()) * 30 <= 2**62
-            for row, table in zip(found.values, metric.tables(n), strict=True):
-                assert (np.diff(row) >= 0).all()
-                if found.tolerance == 0:
-                    assert [a < b for a, b in itertools.pairwise(table)] == (
-                        np.diff(row) > 0
-                    ).tolist()
-    # Studies of 80 trials are exact for all k of the paper.
-    for k in (2, 4, 8, 16):
-        assert bootstrap.scaled(of(f"pass@{k}"), 80, 30).tolerance == 0
-
-
 def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
     rng = np.random.default_rng(9)
     truth = [0.3, 0.6, 0.6, 0.7]

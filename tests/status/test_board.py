@@ -1,9 +1,7 @@
 """The table of runs, its remarks, and the map of one run: figures of real folders and workers."""
 
+import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 from helpers import Capsys, make_run
 from progressing import FIRST, SECOND, THIRD, row, session, writing
 
-from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.generate.writer import AttemptWriter
 from bayes_at_n.pipeline.status.progress import Progress
@@ -20,24 +17,12 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 from bayes_at_n.pipeline.workers.records import workers
 
-BEAT = """
-import sys, time
-from pathlib import Path
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
-with Heartbeat(Path(sys.argv[1]), sys.argv[2]):
-    print("beating", flush=True)
-    time.sleep(600)
-"""
-
 
 def killed(run: Run, worker: str) -> None:
-    """A worker of this host that was killed while it lived."""
-    command = [sys.executable, "-c", BEAT, str(run.path), worker]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "beating\n"
-        assert [w.name for w in workers(run.path) if w.alive] == [worker]
-        process.send_signal(signal.SIGKILL)
+    """What kill -9 leaves of a worker of this host: its heartbeat, and no such process."""
+    beat = Heartbeat(run.path, worker).__enter__()
+    fields = json.loads(beat.path.read_text())
+    beat.path.write_text(json.dumps(fields | {"pid": 2**22 + 1}))
 
 
 def progress(*sources: Path) -> list[Progress]:

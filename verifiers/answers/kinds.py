@@ -22,18 +22,25 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import regex
 
-from bayes_at_n.verifiers.answers import choice, own, parts
+from bayes_at_n.verifiers.answers import choice, own
 from bayes_at_n.verifiers.answers.claims import last_claim
-from bayes_at_n.verifiers.maths.boxed import Extraction, Policy, extract, final_part, unboxed
+from bayes_at_n.verifiers.maths.boxed import (
+    Extraction,
+    Policy,
+    extract,
+    final_part,
+    together,
+    unboxed,
+)
 from bayes_at_n.verifiers.maths.conventions import KNOWN, STRICT, Conventions, Judged
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
 from bayes_at_n.verifiers.maths.parser import read_number
-from bayes_at_n.verifiers.maths.structure import split_label
+from bayes_at_n.verifiers.maths.structure import read_list, split_label
 from bayes_at_n.verifiers.maths.units import Unit, ratio, split_unit
 
 OR = "\u241e"  # between gold answers of `exact` and `regex`, one of which is enough
@@ -154,6 +161,39 @@ class _Number(NamedTuple):
     unit: Unit
 
 
+def _boxes(text: str, asked: Asked) -> Extraction:
+    r"""The answer in the final part of an attempt: its last box, or the boxes that close it.
+
+    The boxes that end the text with nothing but a comma, a new line, "and" or "or" between them are
+    one answer if the gold answer is a bare list or a set, all of them have together as many parts
+    as it has, and the last box by itself has not. All of them: who lists candidates gains nothing.
+
+    >>> _boxes(r"\boxed{2}, \boxed{3}, \boxed{4}", Asked(gold="3, 4")).answer
+    '4'
+    >>> _boxes(r"\boxed{1} and \boxed{2}. No: \boxed{3} and \boxed{4}", Asked(gold="1, 2")).answer
+    '3, 4'
+    """
+    last = extract(text, truncated=False, reasoning_end=None, boxes=asked.boxes)
+    if asked.boxes != "auto":
+        return last
+    wanted = _count(unboxed(asked.gold))
+    if last.answer is None or wanted < 2 or _count(last.answer) == wanted:
+        return last
+    boxes = together(text)
+    if len(boxes) < 2 or sum(_count(value) for _, value in boxes) != wanted:
+        return last
+    named = "=" in asked.gold  # else the names of the values are no part of the answer
+    return Extraction(", ".join(name * named + value for name, value in boxes), "boxed")
+
+
+@lru_cache(maxsize=4096)
+def _count(text: str) -> int:
+    """How many parts a bare list or a set has; a plus-minus is two. All else is one."""
+    text = clean(text) if len(text) <= MAX_CHARS else ""
+    kind, items = read_list(text)
+    return len(items) if kind in ("", "{}") and not read_number(text) else 1
+
+
 def _said(text: str) -> Extraction:
     """The last box, else the line after the last label."""
     box = extract(text, truncated=False, reasoning_end=None)
@@ -255,14 +295,7 @@ def _tests(gold: str) -> str | None:
 
 # A kind that asks somebody else has no `compare`, and a layer of its own in `grading`.
 KINDS = {
-    "math": Kind(
-        lambda text, asked: (
-            parts.find(text, asked.gold)
-            if asked.boxes == "auto"
-            else extract(text, truncated=False, reasoning_end=None, boxes=asked.boxes)
-        ),
-        None,
-    ),
+    "math": Kind(_boxes, None),
     "choice": Kind(
         lambda text, asked: choice.find(text, asked.choices),
         choice.compare,

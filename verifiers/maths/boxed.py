@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from bayes_at_n.verifiers.maths.lexer import closing
-
 Reason = Literal["boxed", "no_box", "unclosed", "truncated", "timeout", "error"]
 
 
@@ -49,7 +47,6 @@ _MATH = re.compile(
 )
 _MATH_WITHIN = 4_000  # characters at the end: bounds the work on a text of dollar signs
 _CHANNEL = "<|channel|>"
-_LOOK_BACK = 8  # boxes that are tried before the whole text is read: keeps hostile text linear
 _WIDEST = 1_000  # characters before a box in which one around it begins; longer are not compared
 _NOT_SPACE = re.compile(r"\S")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s{0,9}\{[^{}\\]{0,20}$")
@@ -76,7 +73,7 @@ def extract(
         reasoning_end: what ends the reasoning: `</think>`, `<|channel|>final<|message|>` for
             Harmony, or None to take the whole text.
         boxes: "last"; "auto": as "last", for only with a gold answer there is more to it, see
-            `parts.find`; "all": the different boxes in their order with commas between them, for
+            `kinds`; "all": the different boxes in their order with commas between them, for
             questions with several parts; "or_math": the last box or, without any, the last piece
             of mathematics between dollar signs or LaTeX brackets, for models that do not box.
 
@@ -96,13 +93,13 @@ def extract(
     if start is None:
         return Extraction(None, "no_box")
 
-    if boxes in ("auto", "last") and (last := _last_box(text, start)) is not None:
-        near = max(start, last.start - _WIDEST)
-        around = "\\boxed" in text[near : last.head] or "\\fbox" in text[near : last.head]
-        outer = _outer(_closed(text, near)[0]) if around else {}
-        return Extraction(_content(text, last, outer), "boxed")
-    closed, opened = _closed(text, start)
-    if full := [box for box in closed if _NOT_SPACE.search(text, box.start, box.end)]:
+    tail = max(text.rfind("\\boxed", start), text.rfind("\\fbox", start)) - 2 * _WIDEST
+    for begin in (max(tail, start), start) if boxes in ("auto", "last") else (start,):
+        closed, opened = _closed(text, begin)
+        full = [box for box in closed if _NOT_SPACE.search(text, box.start, box.end)]
+        if full:
+            break
+    if full:
         outer = _outer(full)
         chosen = (
             [b for b in sorted(full) if b.start not in outer] if boxes == "all" else [max(full)]
@@ -129,25 +126,6 @@ def final_part(text: str, reasoning_end: str | None) -> int | None:
         return end + len(reasoning_end)
     harmony = reasoning_end and reasoning_end.startswith(_CHANNEL) and _CHANNEL in text
     return None if harmony else 0
-
-
-def _last_box(text: str, start: int) -> _Box | None:
-    """The last closed box, for nearly every answer; None: read the whole text."""
-    end = len(text)
-    for _ in range(_LOOK_BACK):
-        at = max(text.rfind("\\boxed", start, end), text.rfind("\\fbox", start, end))
-        if at < 0:
-            return None
-        end, head = at, _TOKEN.match(text, at)
-        if head is None or not head["box"] or _is_hidden(text, at):
-            continue
-        at -= text[at - 1 : at] == "\\"
-        if head["bare"]:
-            return _Box(*head.span("bare"), at)
-        close = closing(text, head.end()) if head["open"] else None
-        if close is not None and _NOT_SPACE.search(text, head.end(), close):
-            return _Box(head.end(), close, at)
-    return None
 
 
 def _closed(text: str, start: int) -> tuple[list[_Box], bool]:

@@ -25,17 +25,8 @@ def exact(tree: Tree, points: dict[str, Fraction] | None = None) -> Fraction | N
     name, *arguments = tree
     if name in ("num", "const", "var"):
         return {"num": arguments[0], "var": (points or {}).get(arguments[0])}.get(name)
-    if ratio := factorials(tree):
-        return _factorial_ratio(*(exact(argument, points) for argument in ratio))
     values = [exact(argument, points) for argument in arguments if isinstance(argument, tuple)]
     return None if None in values else combined(name, values)
-
-
-def factorials(tree: Tree) -> list[Tree] | None:
-    """n and m of n!/m!."""
-    if tree[0] == "div" and tree[1][0] == tree[2][0] == "factorial":
-        return [tree[1][1], tree[2][1]]
-    return None
 
 
 def combined(name: str, values: list[Any]) -> Fraction | None:
@@ -108,15 +99,12 @@ def _integer_root(value: int, degree: int) -> int | None:
         root = better
 
 
-def _factorial_ratio(top: Fraction | None, bottom: Fraction | None) -> Fraction | None:
+def _factorials(top: Fraction, bottom: Fraction) -> Fraction:
     """n!/m! without either, where they are near each other."""
-    if top is None or bottom is None:
-        return None
     n, m = _integer(top, 10**30), _integer(bottom, 10**30)
     if abs(n - m) > MAX_FACTORIAL // 5 and max(n, m) > MAX_FACTORIAL:
         raise Unsure
-    ratio = Fraction(math.perm(max(n, m), abs(n - m)))
-    return ratio if n >= m else 1 / ratio
+    return Fraction(math.perm(max(n, m), abs(n - m))) ** (1 if n >= m else -1)
 
 
 def _integers(function: Callable[..., int]) -> Callable[..., Fraction]:
@@ -129,6 +117,7 @@ _RATIONAL: dict[str, Callable[..., Fraction | None]] = {
     "pow": _rational_power,
     "root": _rational_root,
     "factorial": lambda a: Fraction(math.factorial(_integer(a, MAX_FACTORIAL))),
+    "factorials": _factorials,
     "double_factorial": lambda a: Fraction(math.prod(range(_integer(a, MAX_FACTORIAL), 0, -2))),
     "binom": lambda n, k: Fraction(math.comb(_integer(n, MAX_FACTORIAL), _integer(k, 10**30))),
     "floor": lambda a: Fraction(math.floor(a)),
