@@ -129,7 +129,7 @@ class _Worker:
                 self._do(job, action, job)
 
     def _sample(self, engine: engines.Engine) -> None:
-        total = sum(len(job.keys) for job in self.jobs)
+        total = sum(job.planned for job in self.jobs)
         self.began, proven = time.monotonic(), True
         meter = Meter("generate", total, total - self._left(), keep=True)
         with meter if self.show_progress else contextlib.nullcontext():
