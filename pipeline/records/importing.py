@@ -154,12 +154,10 @@ def _summarise(runs: Runs, targets: list[Path]) -> None:
     """Print a line per dataset, and whether it can be or needs to be graded."""
     for dataset, known in runs.questions.items():
         planned = [run for run in runs.runs if run.dataset == dataset]
+        numbers = plural(len(planned), "model"), plural(len(known), "question")
+        most = plural(max(run.trials for run in planned), "trial")
+        note(f"import: {dataset}: {', '.join(numbers)}, up to {most}")
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
-        most = max(run.trials for run in planned)
-        note(
-            f"import: {dataset}: {plural(len(planned), 'model')},"
-            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}"
-        )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:
             what = f"{plural(unknown, 'question')} without a gold answer"

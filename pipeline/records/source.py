@@ -212,11 +212,6 @@ def archive(path: Path) -> Iterator[zipfile.ZipFile]:
         yield opened
 
 
-def json_rows(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a file of JSON."""
-    return json_lines(path, source.skipped)
-
-
 class Format(NamedTuple):
     """How one kind of records is recognized and read, by `read` or by what `logs.read` uses."""
 
@@ -230,6 +225,8 @@ class Format(NamedTuple):
     fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
     # Task and model of a file, as far as known; None: it is read with another one.
     run: Callable[[Path], Run | None] = lambda _: {}
-    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = json_rows
+    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = lambda source, path: json_lines(
+        path, source.skipped
+    )
     values: Callable[[Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
     more: Callable[[Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS

@@ -36,7 +36,7 @@ class RunningScore:
     value: float
     low: float
     high: float
-    prior: str  # as returned by `scoring.score_prior`; "none": the value is avg@N
+    prior: str  # as returned by `scoring.score_prior`; "none", "questions": avg@N
     avg: float
     confidence: float
     attempts: int

@@ -9,6 +9,7 @@ other seeds; an attempt without any readable vote is undecided: it has no outcom
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -74,8 +75,9 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
         if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
             attempts = texts.texts_to_judge(run, template)
             with engines.keeping():
-                own, unjudged = _sample(run, judge, template, attempts)
-            runfolder.save_verifier(original)
+                _prepare(run, judge, template, attempts)
+                runfolder.save_verifier(original)  # so that `verify RUN` continues
+                own, unjudged = _sample(run, judge, attempts)
             made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
             others = [read(*other, Votes(), set()) for other in panel[1:]]
             _derive(run, [own, *others], attempts, made_from)
@@ -112,15 +114,19 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
 
 
 def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster: bool) -> None:
-    """Print how many votes are pending, at most, and their cost; write nothing.
+    """Print how many votes are pending, and their cost; write nothing.
 
-    Each of the pending `attempts` may be a text of its own.
+    Of the pending `attempts` as large a share will be new texts as of those stored; without any,
+    each may be one.
     """
     v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
-    pending = number * (votes := v.sampling.trials)
-    if attempts.pending < attempts.planned:
+    pending, about = number * (votes := v.sampling.trials), "at most "
+    if stored := attempts.planned - attempts.pending:
         known = texts.distinct(texts.texts_to_judge(run, template), [""])
-        number, size = number + len(known), size + (pc.sum(known["bytes"]).as_py() or 0) / 4
+        share, about = len(known) / stored, "about " if number else ""
+        new = math.ceil(number * share)
+        number, size = new + len(known), size * share + (pc.sum(known["bytes"]).as_py() or 0) / 4
+        pending = new * votes
         given = Counter(name for name, _ in shards.keys(judge.attempts, ATTEMPTS, parquet.Damage()))
         pending += sum(max(0, votes - given[name]) for name in known["judged"].to_pylist())
     used = outcomes.usage(judge, None if judge.path.exists() else [])
@@ -131,18 +137,17 @@ def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster:
     paid = outcomes.price(judge.cfg.engine, tokens, cost.most)
     expected = Estimate(number * votes, pending, tokens, cost, paid)
     print_json({"judge": v.name, **expected._asdict(), "cost": cost._asdict()})
-    of = f"at most {pending} of {number * votes} judgements, {plural(votes, 'vote')} on each answer"
+    of = f"{about}{pending} of {number * votes} judgements, {plural(votes, 'vote')} on each answer"
     results.print(f"pending for {v.name}: {of}")
     for line in estimate.lines(judge, expected, hardware) if pending else ():
         results.print(f"  {line}")
 
 
-def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> tuple[Votes, int]:
+def _sample(run: Run, judge: Run, attempts: pa.Table) -> tuple[Votes, int]:
     """Sample votes until each text has enough; return them, and how many a budget left out."""
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
-    _prepare(run, judge, template, attempts)
     found, parts = Votes(), set[Path]()
     while True:
         read(judge, run.cfg.verifier.judgement, found, parts)
