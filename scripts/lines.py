@@ -17,7 +17,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
-    "benchmarks": 9_606,
+    "benchmarks": 9_602,
     "docs (words)": 39_846,
     "pipeline": 6,
     "pipeline/adaptive": 2_364,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_877,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_543,
+    "tests": 31_540,
     "verifiers": 7_057,
     "product": 58_170,
 }
