@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.records.columns import KNOWN, LISTED, SAID, TOKENS
+from bayes_at_n.pipeline.records.columns import CHATS, KNOWN, LISTED, TOKENS
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.runs import MOST_RUNS
 from bayes_at_n.pipeline.records.source import (
@@ -128,7 +128,7 @@ def _readable(name: str, kind: pa.DataType) -> bool:
     if listed and name in TOKENS:
         return bool(pa.types.is_primitive(kind.value_type))
     if pa.types.is_nested(kind):
-        return listed and name in LISTED | SAID
+        return listed and name in LISTED | CHATS
     return not pa.types.is_fixed_size_binary(kind)
 
 

@@ -301,7 +301,8 @@ def _derive(
         of_part = table.filter(pc.equal(stems, part.stem))
         VERDICTS_TABLE.write(run.path, part.stem, of_part, made_from, part.mark)
     VERDICTS_TABLE.sweep(run)
-    (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
+    shared = {"shared_sigma": shared_sigma(attempts, rows)}
+    runfolder.write_json(run.path / "verdicts" / "_calibration.json", shared)
     note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
 
 
@@ -330,7 +331,8 @@ def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[
     label is the most frequent outcome; of equally frequent ones the one with the lowest score.
     Without any vote it is `UNDECIDED`. `points` is the position of the score in `v.scores`: of the
     mean of all votes, or with votes=majority the label's. Where votes are missing, those that are
-    there count again in their order, which does not change the expected mean.
+    there count again in their order, which does not change the expected mean. `variance` is that of
+    the mean, by the votes.
 
     >>> of = VerifierConfig(kind="generate", judgement=JudgementConfig(points=7))
     >>> of.sampling.trials = 3
@@ -347,15 +349,31 @@ def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[
     full, none = ("correct", "no_answer") if most is None else (most, None)
     a, c = (counts[one] / len(read) for one in (full, none))
     label = _LABEL[choice] if isinstance(choice, str) else "A" if choice == most else "B"
-    points = choice if isinstance(choice, int) else None
+    points, variance = choice if isinstance(choice, int) else None, 0.0
     if (v.judgement.votes, v.ballots > 1) == ("mean", True):
         worth = dict[Any, float](enumerate(v.judgement.scores or ())) | {"correct": 1.0}
         scored = [[worth.get(one, 0.0) for one in of] for of in by_judge if of]
+        if len(read) > 1:
+            variance = float(np.var(np.concatenate(scored), ddof=1)) / len(read)
         full = np.concatenate([np.resize(of, v.sampling.trials) for of in scored])
         mean = np.resize(full, v.ballots).mean()
         points = int(np.abs(np.array(v.scores) - mean).argmin())
-    words = [*map(str, read)]
-    return {"a": a, "b": 1 - a - c, "c": c, "label": label, "points": points, "votes": words}
+    found = {"label": label, "points": points, "votes": [*map(str, read)], "variance": variance}
+    return {"a": a, "b": 1 - a - c, "c": c} | found
+
+
+def shared_sigma(attempts: pa.Table, verdicts: Sequence[Mapping[str, Any] | None]) -> float:
+    """Return sigma of the score by the votes that attempts of one text share.
+
+    Of M questions, each text with n of N attempts, and variance v of its votes' mean, adds to its
+    square n (n - 1) / (N (N - 1)) v / M^2: unbiased, and 0 where no text is repeated.
+    """
+    places, names = (attempts["key"].to_numpy() >> 32).tolist(), attempts["judged"].to_pylist()
+    trials, of_text, total = Counter(places), dict(zip(names, verdicts, strict=True)), 0.0
+    for (place, name), n in Counter(zip(places, names, strict=True)).items():
+        pairs = n * (n - 1) / max(1, trials[place] * (trials[place] - 1))
+        total += pairs * (of_text[name] or {}).get("variance", 0.0)
+    return float(total**0.5 / len(trials))
 
 
 def report(run: Run, judge: Run) -> None:
@@ -363,18 +381,21 @@ def report(run: Run, judge: Run) -> None:
     rows = graded.read_verdicts(run, ["label", "votes"]).table
     undecided = pc.sum(pc.equal(rows["label"], UNDECIDED)).as_py() or 0
     used = outcomes.usage(judge)
-    measures: dict[str, Any] = {"attempts": len(rows), "undecided": undecided}
+    file = run.path / "verdicts" / "_calibration.json"
+    measures = runfolder.read_json(file) | {"attempts": len(rows), "undecided": undecided}
     measures |= {"completion_tokens": used.completion_tokens, "price": used.price}
     note_alone(f"verify: judgements took {si(used.completion_tokens)} tokens")
     if undecided:
         share = f"{undecided} of {plural(len(rows), 'attempt')} are undecided"
         warn(f"verify: {share}: their judgements are unreadable; they are left out of scores")
-    most, votes = run.cfg.verifier.judgement.points, rows["votes"].to_pylist()
+    said, votes = run.cfg.verifier.judgement, rows["votes"].to_pylist()
     if any(len(of) > 1 for of in votes):
-        units = votes if most is None else [[*map(int, of)] for of in votes]
-        scale = "nominal" if most is None else "interval"
+        units = votes if said.points is None else [[*map(int, of)] for of in votes]
+        scale = "nominal" if said.points is None else "interval"
         found = agreement.krippendorff(units, scale, rows["question_id"].to_pylist())
         measures["alpha"] = found._asdict() | {"scale": scale}
         ends = f"{found.alpha:.3f} (95%: {found.low:.3f} to {found.high:.3f})"
         results.print(f"agreement of {found.votes} votes: Krippendorff's alpha {ends}")
-    runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)
+    if shared := measures.get("shared_sigma"):
+        warn(f"verify: the score's sigma lacks {shared:.3f}, of votes on repeated answers")
+    runfolder.write_json(file, measures)

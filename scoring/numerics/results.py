@@ -124,11 +124,7 @@ def sample_sigma(values: Floats, clusters: Clusters = None) -> tuple[Floats, int
 
 
 def sample_summary(
-    means: Floats,
-    bounds: tuple[float, float],
-    confidence: float,
-    clusters: Clusters = None,
-    least: Any = 0.0,
+    means: Floats, bounds: Any, confidence: float, clusters: Clusters = None, least: Any = 0.0
 ) -> Summary:
     """Average a sample of questions' means (..., M), with an interval for what they are drawn from.
 

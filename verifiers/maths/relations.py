@@ -1,7 +1,7 @@
 r"""Compare equations, inequalities, sets of numbers and residue classes in different forms.
 
 Equations and inequalities are the same if one is the other times a constant (positive, or with the
-sign turned).
+sign turned), which is tried at points that depend on both, as of expressions.
 
 >>> compare_relations("y = 2x-3", "2x-y-3=0"), compare_relations("x+y<3", "-x-y<-3")
 (True, None)
