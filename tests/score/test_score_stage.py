@@ -203,23 +203,6 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     assert "itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
 
 
-def test_trials_lowered_and_raised(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", MARKS)
-    scores = scored(run, "sampling.trials=2")
-    assert (scores["trials"], scores["attempts"]) == (2, 6)
-    mu, _ = bayes_by_hand([line[:2] for line in MARKS.values()])
-    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(mu)
-    assert sum(scores["shares"][n] for n in ("correct", "wrong", "no_answer")) == pytest.approx(1)
-    assert scores["shares"]["truncated"] == 0  # it is in trial 2, the third
-    capsys.readouterr()
-    scores = scored(run, "sampling.trials=8")
-    assert (scores["trials"], scores["attempts"]) == (4, 12)  # not those to come
-    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(
-        bayes_by_hand(list(MARKS.values()))[0]
-    )
-    assert "12 of 24 attempts" in capsys.readouterr().err
-
-
 def test_nothing_graded(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"q1": "++", "q2": ".."})
     with pytest.raises(UserError, match=r"pipeline grade"):
