@@ -16,7 +16,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score import shown as shown_of
-from bayes_at_n.pipeline.score import stage
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
@@ -26,8 +25,6 @@ MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
 
 def scored(run: Run, *overrides: str) -> dict[str, Any]:
-    if any(one.startswith("sampling.trials") for one in overrides):
-        return stage.scored(again(run, *overrides))[0]  # a view is not saved
     score(again(run, *overrides))
     scores: dict[str, Any] = json.loads((run.path / "scores.json").read_text())
     return scores
