@@ -97,7 +97,7 @@ class Sleeper(engines.Engine):
         self, batch: int, seconds: Callable[[Request], float], ready: Callable[[], object]
     ) -> None:
         self.batch, self.seconds, self.ready = batch, seconds, ready
-        self.began = 0.0
+        self.began, self.tokenizer = 0.0, None
         self.log: list[tuple[str, int, float, float]] = []  # question, trial, begun, finished
 
     def generate(self, requests: Iterable[Request | None]) -> Generator[Completion | None]:

@@ -23,6 +23,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def _report(stage: common.Stage, found: dict[str, list[dict[str, float]]]) -> di
     rate = tokens["stage"] / min(times["stage"])
     common.out.print(f"{tokens['stage']:.0f} tokens; stage at best {rate:.0f} tokens/s")
     record: dict[str, Any] = {
-        "sampling": vars(s),
+        "sampling": asdict(s),
         "engine": stage.engine.describe(),
         "questions": len(stage.questions),
         "tokens": tokens,

@@ -13,7 +13,6 @@ import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +81,9 @@ FILES: list[tuple[str, str, Any]] = [
     ("evaleval/every_eval_ever/tests/data/lm_eval/samples_*.jsonl", "", _of("exact_match")),
     ("NVIDIA/NeMo-Skills/tests/data/*/output-rs*.jsonl", "model=m", _of("symbolic_correct")),
     ("reasoning-machines/pal/datasets/outputs/*.jsonl", "dataset=d model=m", _of("is_correct")),
+    ("evaleval/every_eval_ever/tests/data/inspect/data_[ap]*.json", "", _inspect),
+    ("UKGovernmentBEIS/inspect_ai/tests/log/test_eval_log/log_[fr]*.json", "", _inspect),
 ]
-if find_spec("inspect_ai"):
-    FILES += [
-        ("evaleval/every_eval_ever/tests/data/inspect/data_[ap]*.json", "", _inspect),
-        ("UKGovernmentBEIS/inspect_ai/tests/log/test_eval_log/log_[fr]*.json", "", _inspect),
-    ]
 REFUSED = (
     "TIGER-AI-Lab/TheoremQA/outputs/Mistral_7B_Base_V0.2_5shots_mistral.jsonl",
     "mathllm/MathCoder/outs/MathCoder-CL-13b/SVAMP/SVAMP_test_result-20230918-0026.jsonl",

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import data, luck, plan
+from bayes_at_n.pipeline.adaptive import data, luck
 from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal
 from bayes_at_n.pipeline.adaptive.race import Course, ended, evidence, order, states
@@ -39,12 +39,6 @@ def course(known: Outcomes, goal: Goal) -> Course:
     if seen and ended(seen[-1], goal):
         basis = luck.basis(known, seen[-1].spent, seen[-1].known.best)
     return Course(goal, seen, tokens, known.codes.shape[1], basis)
-
-
-def of_folder(folder: Path) -> Course:
-    """Compute the looks of a race's folder. Raises UserError: it holds none, or a damaged one."""
-    of = plan.opened(folder)
-    return look(of.contenders, of.goal)[0]
 
 
 def record(folder: Path, seen: Course) -> None:

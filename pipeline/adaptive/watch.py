@@ -39,8 +39,8 @@ def status(folder: Path, watching: bool, every: float | None) -> None:
 
 
 def _about(folder: Path, runs: Sequence[Progress]) -> Header:
-    seen = looks.of_folder(folder)
-    goal = seen.goal
+    planned = plan.opened(folder)
+    (seen, _), goal = looks.look(planned.contenders, planned.goal), planned.goal
     record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
     if not seen.states:
         first = f"{tables.question(goal)}; first look after {goal.looks[0]} trials"

@@ -117,20 +117,14 @@ def create(path: Path, text: str) -> bool:
     draft = atomic.draft(path)
     try:
         draft.write_text(text)
-        return link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def link(draft: Path, path: Path) -> bool:
-    """Link `path` to the file `draft`; return False if `path` is another file."""
-    try:
         os.link(draft, path)
         return True
     except FileExistsError:
         with suppress(FileNotFoundError):  # NFS may repeat a request that had succeeded
             return path.samefile(draft)
         return False
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read(path: Path) -> str | None:

@@ -56,6 +56,7 @@ class Job:
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
         self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
+        self.planned = len(race.allowed(run, self.keys, run.cfg.sampling.trials))
         self.lengths = defaultdict[str, list[int]](list)  # of finished attempts, by question
         self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
         self.open = False  # whether it may still claim attempts
@@ -302,7 +303,8 @@ class Job:
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
         allowed = [self.position[key] for key in race.allowed(self.run, pending, self.trials)]
-        self.later = len(pending) - len(allowed)
+        most = self.run.cfg.sampling.trials
+        self.later = len(race.allowed(self.run, pending, most)) - len(allowed)
         return allowed
 
     def _follow_race(self, idle: bool = False) -> bool:

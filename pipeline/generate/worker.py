@@ -8,7 +8,6 @@ import contextlib
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from bayes_at_n.pipeline.generate.job import IDLE_S, Job
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat, stopping
 from bayes_at_n.pipeline.workers.heartbeat import Watch
-from bayes_at_n.pipeline.workers.session import COUNTS, Slot, in_words
+from bayes_at_n.pipeline.workers.session import Slot, in_words
 
 
 def work(
@@ -130,7 +129,7 @@ class _Worker:
                 self._do(job, action, job)
 
     def _sample(self, engine: engines.Engine) -> None:
-        total = sum(len(job.keys) for job in self.jobs)
+        total = sum(job.planned for job in self.jobs)
         self.began, proven = time.monotonic(), True
         meter = Meter("generate", total, total - self._left(), keep=True)
         with meter if self.show_progress else contextlib.nullcontext():
@@ -239,11 +238,9 @@ class _Worker:
 
     def _detail(self) -> str:
         """Return rates and shares for the progress line."""
-        counts = Counter[str]()
-        for job in self.jobs:
-            counts.update({name: job.session.record[name] for name in COUNTS})
+        records = [job.session.record for job in self.jobs]
         boxes = any(job.run.cfg.boxed for job in self.jobs)
-        return in_words(counts, time.monotonic() - self.began, boxes) or "no attempt finished yet"
+        return in_words(records, time.monotonic() - self.began, boxes) or "no attempt finished yet"
 
     def _excused(self, error: Exception) -> bool:
         """Return whether the worker is stopping: Ctrl-C may end the engine's processes first."""

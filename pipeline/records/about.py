@@ -51,7 +51,7 @@ class RunInfo:
         requested = parse_all(("avg", "bayes", "bayes-uniform", *cfg.scoring.metrics), prior)
         fitted = scoring.score_and_prior(R, None, self.confidence, prior) if least else None
         self.prior = fitted[1] if fitted else prior
-        omitted = {"bayes"} if self.prior == "none" else set()  # it would equal avg
+        omitted = {"bayes"} if self.prior in ("none", "questions") else set()  # it would equal avg
         metrics = [m for m in requested if m.k <= least and m.name not in omitted]
         builtin = [m for m in metrics if not (m.votes or m.own)]  # never runs a user's file
         self.scores = [

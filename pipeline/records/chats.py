@@ -6,7 +6,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.columns import said
+from bayes_at_n.pipeline.records.columns import chat_text
 from bayes_at_n.pipeline.records.flat import is_json
 from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable, start
 
@@ -47,7 +47,7 @@ def read(source: Source) -> Records:
         if requests and custom not in requests and messages == [None]:
             what = "answers without a request here: each custom_id is a question"
             source.skipped.add(what, place)
-        prompt = "\n\n".join(str(said(turn)) for turn in messages if turn)
+        prompt = "\n\n".join(str(chat_text(turn)) for turn in messages if turn)
         name = questions.setdefault(prompt or custom, custom or len(questions))
         extra = {"question_id": name, **_object(line.get("metadata")), **line}
         model_id = str(answer.get("model") or request.get("model") or "")

@@ -193,7 +193,7 @@ _NAMES = {name: column.names.split() for name, column in COLUMNS.items()}
 KNOWN = frozenset(name for names in _NAMES.values() for name in names)
 _NAMING = {*_NAMES["question"], *_NAMES["number"], *_NAMES["id"]} - {"question"}
 _OURS = {"has_box", "verdict_a"}  # columns of our exports, whose category is a label
-SAID = {*_NAMES["text"], *_NAMES["prompt"]}  # which may be chats
+CHATS = {*_NAMES["text"], *_NAMES["prompt"]}  # which may be chats
 OUTCOMES = {*_NAMES["outcome"]}
 _ORDERED = {*_NAMES["trial"], *_NAMES["seed"]}  # not of several samples in a list
 _SAMPLED = (*_NAMES["text"], *_NAMES["outcome"])  # of which the first says how many a record lists
@@ -280,18 +280,18 @@ def _with_problem(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return record
 
 
-def said(value: Any, end: str = "</think>") -> Any:
+def chat_text(value: Any, end: str = "</think>") -> Any:
     """Return the text of a chat or a message, reasoning before `end`; other values as they are.
 
     Of several turns that of each, separated by blank lines. Raises ValueError: a message has other
     content than text.
 
-    >>> said([{"role": "user", "content": "1 + 1?"}]), said(["a", "b"]), said("a")
+    >>> chat_text([{"role": "user", "content": "1 + 1?"}]), chat_text(["a", "b"]), chat_text("a")
     ('1 + 1?', ['a', 'b'], 'a')
-    >>> said([{"type": "reasoning", "summary": [{"text": "so 2"}]}, {"content": "2"}])
+    >>> chat_text([{"type": "reasoning", "summary": [{"text": "so 2"}]}, {"content": "2"}])
     'so 2</think>2'
-    >>> said({"content": [{"text": "a"}, {"image": 1}, {"text": "b"}]}), said({"reasoning": "cut"})
-    ('ab', 'cut')
+    >>> chat_text({"content": [{"text": "a"}, {"image": 1}]}), chat_text({"reasoning": "cut"})
+    ('a', 'cut')
     """
     turns, texts = value if isinstance(value, list) else [value], list[str]()
     if not turns or not all(isinstance(turn, Mapping) for turn in turns):
@@ -331,11 +331,11 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """
     if not any(type(value) in (list, dict) for value in record.values()):
         return [record]
-    record = {**record, **{name: said(record[name]) for name in SAID & record.keys()}}
+    record = {**record, **{name: chat_text(record[name]) for name in CHATS & record.keys()}}
     first = next((name for name in _SAMPLED if name in record), "")
     if not isinstance(record.get(first), list):
         return [record]
-    lists = {n: said(v) for n, v in record.items() if n in LISTED and isinstance(v, list)}
+    lists = {n: chat_text(v) for n, v in record.items() if n in LISTED and isinstance(v, list)}
     sizes = {name: len(value) for name, value in lists.items()}
     if len({*sizes.values()}) > 1 or not 0 < sizes[first] <= MOST_TRIAL:
         what = f"lists of different lengths, empty or over {MOST_TRIAL}"
@@ -344,7 +344,7 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     dropped = (_ORDERED | LISTED) - {"answer"} if sizes[first] > 1 else set()
     shared = {name: value for name, value in record.items() if name not in dropped}
     rows = zip(*lists.values(), strict=True)
-    return [shared | {n: said(v) for n, v in zip(lists, row, strict=True)} for row in rows]
+    return [shared | {n: chat_text(v) for n, v in zip(lists, row, strict=True)} for row in rows]
 
 
 def _value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:

@@ -1,20 +1,36 @@
-"""One attempt per row, as CSV, JSON Lines or Parquet; exports can be imported again."""
+"""One attempt per row, as CSV, JSON, Parquet or NPZ; exports can be imported again."""
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.console import note, plural
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.records.columns import CHATS, KNOWN, LISTED, TOKENS
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import BLANK, Records, Source, json_lines, lines
+from bayes_at_n.pipeline.records.runs import MOST_RUNS
+from bayes_at_n.pipeline.records.source import (
+    BLANK,
+    Records,
+    Skipped,
+    Source,
+    archive,
+    json_lines,
+    lines,
+)
 from bayes_at_n.pipeline.store import parquet
 
+_ROWS = 64  # of a batch: few, as a small file can repeat one long text in every row
+_DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
+_MOST_CELLS = 20_000_000  # of an NPZ
 # Our columns in order; `_CALLED` maps them to their names in `columns.COLUMNS`, if these differ.
 _NAMES = "dataset model question_id trial seed outcome answer gold problem prompt finish_reason"
 _NAMES += " has_box prompt_tokens completion_tokens a b c"
@@ -63,6 +79,168 @@ def _unescaped(cell: str) -> str:
     ('=1+1', "'-x", "'tis", '=1')
     """
     return cell[1:] if cell[:1] == "'" and re.match(untrusted.FORMULA, cell) else cell
+
+
+def is_parquet(path: Path, head: bytes) -> bool:
+    """Return whether a file is Parquet."""
+    return head[:4] == b"PAR1" or path.suffix == ".parquet"
+
+
+def read_parquet(source: Source) -> Records:
+    """Yield the rows of all files, with the columns that are known, also those inside structs."""
+    wanted = KNOWN.union(filter(None, (source.cfg.source.gold, source.cfg.source.cluster)))
+    for path in source.files:
+        places = dict[str, str]()  # of columns, by name
+
+        def convert(rows: pa.Table, places: dict[str, str] = places) -> list[dict[str, Any]]:
+            rows = rows.flatten()
+            columns = {name: _values(name, rows[place]) for name, place in places.items()}
+            return [
+                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+            ]
+
+        try:
+            with untrusted.memory_limit(path.stat().st_size):
+                schema = pq.read_schema(path)
+        except _DAMAGE as error:
+            source.skipped.add("damaged files skipped", f"{path.name} ({one_line(error)})")
+            continue
+        for field in schema:
+            inner = [*field.type] if pa.types.is_struct(field.type) else []
+            own = [(one.name, f"{field.name}.{one.name}", one.type) for one in inner]
+            for name, place, kind in own or [(field.name, field.name, field.type)]:
+                source.skipped.columns.add(place)
+                if name in wanted and _readable(name, kind):
+                    places[name] = place
+                elif name in wanted:
+                    what = "columns left out, neither values nor lists of numbers"
+                    source.skipped.add(what, f"{path}: {name}")
+        yield from rows(path, [*places.values()], source.skipped, convert)
+
+
+def _readable(name: str, kind: pa.DataType) -> bool:
+    """Return whether a column may be read: no lists but of numbers or of samples.
+
+    No fixed-size texts either, which can fill the memory: 1 KB of a file can declare 20,000 rows of
+    2 MB each.
+    """
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if listed and name in TOKENS:
+        return bool(pa.types.is_primitive(kind.value_type))
+    if pa.types.is_nested(kind):
+        return listed and name in LISTED | CHATS
+    return not pa.types.is_fixed_size_binary(kind)
+
+
+def _values(name: str, column: Any) -> list[Any]:
+    """Return the values of a column; the error instead of invalid UTF-8, arrays of tokens."""
+    if name in TOKENS:
+        return [value.values for value in column]
+    try:
+        return list(column.to_pylist())
+    except UnicodeError:
+        return [_value(value) for value in column]
+
+
+def _value(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeError as error:
+        return error
+
+
+def rows(
+    path: Path,
+    columns: list[str],
+    skipped: Skipped,
+    convert: Callable[[pa.Table], list[Any]] = pa.Table.to_pylist,
+) -> Records:
+    """Yield the rows in order, a few at a time, and count damaged ones.
+
+    Within `untrusted.memory_limit`: a list may hold any number of nulls, whatever the file's size.
+    """
+    name, size, before = skipped.file(path), path.stat().st_size, 0
+    with pq.ParquetFile(path) as file:
+        total = max(file.metadata.num_rows, 1)
+        for i in range(file.num_row_groups):
+            number, done = file.metadata.row_group(i).num_rows, 0
+            parts = file.iter_batches(_ROWS, [i], columns)
+            try:
+                while True:
+                    with untrusted.memory_limit(size):
+                        if (batch := next(parts, None)) is None:
+                            break
+                        part = convert(pa.Table.from_batches([batch]))
+                    for at, row in enumerate(part, before + done):
+                        yield f"{name}, row {at}", row
+                    done += len(part)
+                    skipped.read += size * len(part) // total
+            except _DAMAGE as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # the disk fails, not the file
+                lost = number - done
+                place = f"{name}, {lost} rows of group {i} ({one_line(error)})"
+                skipped.add("damaged rows skipped", place, lost)
+            before += number
+
+
+def read_npz(source: Source) -> Records:
+    """Yield the cells of arrays, one per task: (models, questions, trials) or (questions, trials).
+
+    -1 and NaN are pending. Models are named by `model=`, else by the array `models`; questions by
+    the array `question_ids`. The `matrix.npz` of a run folder is such a file.
+
+    Raises UserError: the file is invalid or holds pickled objects, or the names do not fit.
+    """
+    cfg, arrays = source.cfg, _arrays(source.files[0])
+    texts = {name: array for name, array in arrays.items() if array.dtype.kind in "US"}
+    names, ids = (
+        [str(text) for text in texts.get(key, np.array([])).ravel()]
+        for key in ("models", "question_ids")
+    )
+    cubes = {
+        name: array if array.ndim == 3 else array[None]
+        for name, array in arrays.items()
+        if array.dtype.kind in "biuf" and array.ndim in (2, 3)
+    }
+    for name in arrays.keys() - cubes.keys() - texts.keys() - {"names", "weights"}:
+        source.skipped.add("arrays skipped, not (models, questions, trials)", name)
+    if not cubes:
+        raise UserError(f"{source.path}: holds no array of (models, questions, trials)")
+    if sum(cube.size for cube in cubes.values()) > _MOST_CELLS:
+        raise UserError(f"{source.path}: over {_MOST_CELLS} outcomes; split it")
+    for name, cube in cubes.items():
+        if len(cube) > MOST_RUNS:
+            raise UserError(f"{source.path}: {name} has {len(cube)} models; at most {MOST_RUNS}")
+        models = cfg.model or names or [f"model-{i + 1:02d}" for i in range(len(cube))]
+        if len(models) != len(cube) or len(set(models)) < len(models):
+            has = f"{plural(len(cube), 'model')} and {plural(len(set(models)), 'different name')}"
+            raise UserError(f"{source.path}: {name} has {has}; give one each with model=a,b,...")
+        fits = len(ids) == cube.shape[1] and len(set(ids)) == len(ids)
+        task = cfg.dataset[0] if cfg.dataset and name in ("R", "arr_0") else name  # name nothing
+        sampled = np.isfinite(cube) & (cube >= 0)
+        labels = cfg.source.category_names or cfg.source.category_weights
+        what = "category" if labels or (cube[sampled] > 1).any() else "outcome"
+        if what == "category" and not labels:
+            most = f"{cube[sampled].max():g}"
+            note(f"import: {name}: values up to {most} are categories, of which {most} is correct")
+        for number in np.flatnonzero(sampled):  # lazily, to save memory
+            model, question, trial = at = tuple(map(int, np.unravel_index(number, cube.shape)))
+            key = {"task": task, "model": models[model], "trial": trial, "reason": task}
+            key["question"] = ids[question] if fits else question
+            yield f"{name}{list(at)}", key | {what: float(cube[at])}
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    """Return the arrays by name, within `untrusted.memory_limit`, whatever headers declare."""
+    try:
+        with untrusted.memory_limit(path.stat().st_size), archive(path) as file:
+            if other := [name for name in file.namelist() if not name.endswith(".npy")]:
+                raise ValueError(f"{other[0]} is not an array (NAME.npy)")
+            read: Any = np.lib.format.read_array  # which loads no pickled objects
+            return {name.removesuffix(".npy"): read(file.open(name)) for name in file.namelist()}
+    except Exception as error:  # parsers may raise anything on hostile bytes
+        raise UserError(f"{path}: not a readable NPZ: {one_line(error)}") from error
 
 
 def write_csv(export: Export, folder: Path) -> None:

@@ -79,7 +79,7 @@ def _judged(runs: Runs, run: PlannedRun, rows: pa.Table) -> pa.Table:
     if runs.answers_are_gold:
         changed["answer"] = pa.nulls(rows.num_rows, pa.string())
     if run.dataset in runs.categories and not run.has_outcomes:
-        weights = rubric(runs, run.dataset)[1]
+        weights = [one["weight"] for one in _categories(runs, run.dataset)]
         best = [number for number, weight in enumerate(weights) if weight == max(weights)]
         category = rows["category"]
         right = pc.if_else(pc.is_in(category, pa.array(best)), "correct", "wrong")
@@ -157,8 +157,8 @@ def _write_part(folder: Path, stem: str, rows: pa.Table) -> None:
             parquet.write_part(folder / table / f"{stem}.parquet", part, rows_per_group)
 
 
-def rubric(runs: Runs, dataset: str) -> tuple[list[str], list[float]]:
-    """Return names and weights of the categories of a dataset in the whole source.
+def _categories(runs: Runs, dataset: str) -> list[dict[str, Any]]:
+    """Return the categories of a dataset in the whole source, as parts of a rubric.
 
     They are the same for models that never reached the best category: scores must be comparable,
     and the prior has one count per category.
@@ -167,7 +167,10 @@ def rubric(runs: Runs, dataset: str) -> tuple[list[str], list[float]]:
     labels, weights = cfg.category_names, cfg.category_weights
     number = len(labels or weights) or runs.categories[dataset]
     labels = labels or [f"category {i}" for i in range(number)]
-    return labels, [float(weight) for weight in weights or range(number)]
+    return [
+        {"index": i, "name": label, "when": "imported", "weight": float(weight)}
+        for i, (label, weight) in enumerate(zip(labels, weights or range(number), strict=True))
+    ]
 
 
 def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str]) -> None:
@@ -193,8 +196,17 @@ def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str])
     ]
     parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     if planned.labels:
+        record = {
+            "name": source.cfg.source.rubric,
+            "description": "labels that were imported",
+            "order": [],
+            "categories": _categories(runs, dataset),
+            "imported": True,  # not computed from conditions and signals
+            "thresholds": {},
+            "labels": [],
+        }
         labelled = planned.labels.cast(categories.CATEGORIES)
-        _save_labels(run, labelled, *rubric(runs, dataset), source.cfg.source.rubric)
+        categories.save(run, names.safe_name(source.cfg.source.rubric), labelled, record)
     atomic.write_text(folder / "config.yaml", dump(replace(run.cfg, run_dir=str(target))))
     problems = all(question.own or question.problem for question in questions)
     imported = {
@@ -244,22 +256,3 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
     hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
     prompt = next(iter(question.prompts.values()), "")  # any prompt contains the problem
     return {"problem": prompt, "gold": gold, "question_hash": hashed}
-
-
-def _save_labels(
-    run: Run, labelled: pa.Table, labels: list[str], weights: list[float], name: str
-) -> None:
-    """Save the categories as a rubric of the run."""
-    record = {
-        "name": name,
-        "description": "labels that were imported",
-        "order": [],
-        "categories": [
-            {"index": i, "name": label, "when": "imported", "weight": weight}
-            for i, (label, weight) in enumerate(zip(labels, weights, strict=True))
-        ],
-        "imported": True,  # not computed from conditions and signals
-        "thresholds": {},
-        "labels": [],
-    }
-    categories.save(run, names.safe_name(name), labelled, record)

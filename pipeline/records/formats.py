@@ -18,9 +18,7 @@ from bayes_at_n.pipeline.records import (
     copies,
     flat,
     logs,
-    npz,
     shapes,
-    trace,
 )
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
 from bayes_at_n.pipeline.store import parquet, runfolder
@@ -32,9 +30,9 @@ _SCORED = (*shapes.SHAPES, "lighteval")
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": shapes.LIGHTEVAL,
-    "trace": Format("*.parquet", trace.looks, trace.read, chooses=True, positions=False),
+    "trace": Format("*.parquet", flat.is_parquet, flat.read_parquet, chooses=True, positions=False),
     **shapes.SHAPES,
-    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", npz.read, chooses=True),
+    "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", flat.read_npz, chooses=True),
     "openai": Format("*.jsonl", chats.looks, chats.read, positions=False),
     "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
     "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),

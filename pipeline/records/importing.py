@@ -11,9 +11,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.records import columns, copies, folders, logs, questions
+from bayes_at_n.pipeline.records import columns, copies, folders, logs
 from bayes_at_n.pipeline.records.formats import locate
-from bayes_at_n.pipeline.records.runs import Runs
+from bayes_at_n.pipeline.records.runs import Runs, match
 from bayes_at_n.pipeline.records.source import ONE_VALUE, LeftOut, Source, printable
 from bayes_at_n.pipeline.store import runfolder
 
@@ -70,7 +70,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
         meter.reach(size)
     runs.close()
     _check(source, runs)
-    questions.match(source.cfg.source.questions, runs)
+    match(source.cfg.source.questions, runs)
     tag = f"-{source.cfg.source.tag}" if source.cfg.source.tag else ""
     targets = [root / f"{run.folder}{tag}" for run in runs.runs]
     for path in targets:
@@ -154,12 +154,10 @@ def _summarise(runs: Runs, targets: list[Path]) -> None:
     """Print a line per dataset, and whether it can be or needs to be graded."""
     for dataset, known in runs.questions.items():
         planned = [run for run in runs.runs if run.dataset == dataset]
+        numbers = plural(len(planned), "model"), plural(len(known), "question")
+        most = plural(max(run.trials for run in planned), "trial")
+        note(f"import: {dataset}: {', '.join(numbers)}, up to {most}")
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
-        most = max(run.trials for run in planned)
-        note(
-            f"import: {dataset}: {plural(len(planned), 'model')},"
-            f" {plural(len(known), 'question')}, up to {plural(most, 'trial')}"
-        )
         unknown = sum(not (question.own or question).gold for question in known)
         if unknown and texts:
             what = f"{plural(unknown, 'question')} without a gold answer"

@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.records.about import (
     run_infos,
     usage,
 )
-from bayes_at_n.pipeline.records.columns import said
+from bayes_at_n.pipeline.records.columns import chat_text
 from bayes_at_n.pipeline.records.reading import Export, RunTable
 from bayes_at_n.pipeline.records.source import (
     LeftOut,
@@ -172,8 +172,8 @@ def attempts(run: Run, sample: Any) -> dict[str, Any]:
         "trial": sample["epoch"] - 1,
         "seed": own.get("seed") if {"trial", "outcome"} <= own.keys() else None,
         "answer": score.get("answer"),
-        "problem": sent if isinstance(sent, str) else said(sent[-1:]),
-        "prompt": said([*before]) or "",
+        "problem": sent if isinstance(sent, str) else chat_text(sent[-1:]),
+        "prompt": chat_text([*before]) or "",
         "gold": target if isinstance(target, str) else target and target[0],
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, said, truth
+from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, chat_text, truth
 from bayes_at_n.pipeline.records.source import (
     ONE_VALUE,
     Format,
@@ -90,16 +90,16 @@ def _attempt(source: Source, run: Run, place: str, row: Any) -> dict[str, Any]:
     fields = (field.split("=") for field in form.fields.split())
     attempt: dict[str, Any] = {ours: value_at(row, theirs) for ours, theirs in fields}
     attempt |= form.more(run | {"model": model}, row)
-    attempt["prompt"], text = said(attempt.get("prompt")), attempt.get("text")
+    attempt["prompt"], text = chat_text(attempt.get("prompt")), attempt.get("text")
     if isinstance(text, list):  # of a chat, what the model wrote
         text = [t for t in text if not isinstance(t, Mapping) or t.get("role") in _MODEL] or None
     end = reasoning_end(str(model or attempt.get("model") or ""))
-    text, thoughts = said(text, end), attempt.pop("reasoning", None)
+    text, thoughts = chat_text(text, end), attempt.pop("reasoning", None)
     if isinstance(text, list) and isinstance(thoughts, list):
         pairs = zip(thoughts, text, strict=True)
-        text = [said({"reasoning": thought, "content": one}, end) for thought, one in pairs]
+        text = [chat_text({"reasoning": thought, "content": one}, end) for thought, one in pairs]
     elif isinstance(text, str) and isinstance(thoughts, str):
-        text = said({"reasoning": thoughts, "content": text}, end)
+        text = chat_text({"reasoning": thoughts, "content": text}, end)
     attempt["text"] = text
     if attempt.get("question") is None and not attempt.get("problem"):
         attempt["problem"] = attempt["prompt"]
@@ -174,7 +174,7 @@ def answered(output: Mapping[str, Any], run: Mapping[str, str]) -> dict[str, Any
     known = usage.get("input_tokens", usage.get("prompt_tokens")) or 0
     end = choice.get("finish_reason") or choice.get("stop_reason")  # vLLM's latter is a token
     return {
-        "text": said(message, reasoning_end(run["model"], run.get("level"))),
+        "text": chat_text(message, reasoning_end(run["model"], run.get("level"))),
         "finish_reason": _ENDS.get(end, end),
         "num_prompt_tokens": max(prompt, known) or None,
         "num_completion_tokens": sampled,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.records import inspect_log, lm_eval, logs, trace
+from bayes_at_n.pipeline.records import flat, inspect_log, lm_eval, logs
 from bayes_at_n.pipeline.records.columns import truth
 from bayes_at_n.pipeline.records.logs import value_at
 from bayes_at_n.pipeline.records.source import (
@@ -81,7 +81,7 @@ def _lighteval(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
     with untrusted.memory_limit(path.stat().st_size):
         own = {name.strip("_"): name for name in pq.read_schema(path).names}
     leaves = [f"{own[struct]}{leaf}" for struct, of in _STRUCTS.items() for leaf in of.split(" ")]
-    for place, named in trace.rows(path, leaves, source.skipped):
+    for place, named in flat.rows(path, leaves, source.skipped):
         row = {name.strip("_"): value for name, value in named.items()}
         gold, tokens = row["doc"]["gold_index"], row["model_response"].get("output_tokens")
         row["gold"] = row["doc"]["choices"][gold[0] if isinstance(gold, list) else gold]

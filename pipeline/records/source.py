@@ -159,13 +159,12 @@ def json_lines(path: Path, skipped: Skipped) -> Iterator[tuple[str, dict[str, An
 
 
 def _items(path: Path, skipped: Skipped) -> Iterator[tuple[str, Any]]:
-    items = list[Any]()
+    name, items = skipped.file(path), list[Any]()
     try:
         items = json_file(path)
     except (ValueError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        place = f"{skipped.file(path)} ({printable(one_line(error))})"
-        skipped.add("damaged files skipped", place)
-    yield from ((f"{skipped.file(path)}, item {at}", item) for at, item in enumerate(items))
+        skipped.add("damaged files skipped", f"{name} ({printable(one_line(error))})")
+    yield from ((f"{name}, item {at}", item) for at, item in enumerate(items))
     skipped.read += path.stat().st_size
 
 
@@ -213,11 +212,6 @@ def archive(path: Path) -> Iterator[zipfile.ZipFile]:
         yield opened
 
 
-def json_rows(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a file of JSON."""
-    return json_lines(path, source.skipped)
-
-
 class Format(NamedTuple):
     """How one kind of records is recognized and read, by `read` or by what `logs.read` uses."""
 
@@ -231,6 +225,8 @@ class Format(NamedTuple):
     fields: str = ""  # OURS=THEIRS; dots between the keys of nested objects
     # Task and model of a file, as far as known; None: it is read with another one.
     run: Callable[[Path], Run | None] = lambda _: {}
-    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = json_rows
+    rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = lambda source, path: json_lines(
+        path, source.skipped
+    )
     values: Callable[[Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
     more: Callable[[Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS

@@ -77,9 +77,7 @@ def open_in(tracker: str, project: str, name: str, key: str, values: dict[str, A
 
 def config(cfg: RunConfig) -> dict[str, Any]:
     """Return settings by dotted keys, without addresses and secrets."""
-    return {
-        key: value for key, value in public(asdict(cfg)).items() if not key.startswith(_PRIVATE)
-    }
+    return {k: v for k, v in public(asdict(cfg)).items() if not k.startswith(_PRIVATE)}
 
 
 def numbers(values: Mapping[str, Any]) -> Values:

@@ -389,7 +389,7 @@ def print_rubrics(run: Run, scores: Scores) -> None:
             name = f"- {part['index']} {part['name'].replace('_', ' ')}"
             rows.append(part | {"rubric": name, "weight": f"{part['weight']:g}"})
     for row in rows:
-        row["rubric"] += " (avg)" * (row["prior"] == "none")
+        row["rubric"] += " (avg)" * (row["prior"] in ("none", "questions"))
         row["interval"] = (row["low"], row["high"])
     columns = [
         Column("rubric", "rubric", align="left"),
@@ -401,8 +401,8 @@ def print_rubrics(run: Run, scores: Scores) -> None:
     notes = sorted({label for of in scores.values() for label in of["labels"]})
     if limits := runfolder.read_json(run.path / FILE):
         notes.append(f"thresholds: {_basis(limits)}")
-    if any(row["prior"] == "none" for row in rows):
-        notes.append("(avg): with the paper's interval, as no prior can be estimated")
+    if any(row["prior"] in ("none", "questions") for row in rows):
+        notes.append("(avg): no prior can be estimated")
     kind = f"{run.cfg.scoring.prior} prior, {percent(run.cfg.scoring.confidence)} intervals"
     show(Table(f"rubrics: Bayes@N and category shares, {kind}", columns, rows, notes))
 

@@ -61,7 +61,7 @@ def what(settings: CapsConfig) -> list[str]:
     """Say what the columns of a curve hold."""
     score = "".join(named({"": settings.prior}))
     if settings.prior == "estimated":
-        score += " for each max_tokens, or avg with the paper's interval where it cannot be"
+        score += " for each max_tokens, or avg where it cannot be"
     return [
         f"score: {score}; low, high: {percent(settings.confidence)} interval",
         "an attempt of n tokens is cut off at every max_tokens below n, and has no answer there;"

@@ -14,6 +14,7 @@ from bayes_at_n.pipeline.config.scoring import CapsConfig
 
 Parts = dict[str, Any]
 _BY_LIKELIHOOD = {"options": "accuracy", "gold": "bits per byte"}
+_INTERVALS = {"none": "paper's interval", "questions": "interval over questions"}  # of avg
 
 
 def headline(matrix: Any, settings: CapsConfig) -> Parts:
@@ -25,7 +26,8 @@ def headline(matrix: Any, settings: CapsConfig) -> Parts:
     prior = settings.prior
     begun = matrix if prior == "uniform" else matrix[np.ma.count(matrix, axis=1) > 0]
     found, known = scoring.score_and_prior(begun, None, settings.confidence, prior)
-    return {"metric": "avg" if known == "none" else "bayes", "prior": known, **found._asdict()}
+    metric = "avg" if known in _INTERVALS else "bayes"
+    return {"metric": metric, "prior": known, **found._asdict()}
 
 
 def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]:
@@ -37,6 +39,8 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
     (('Bayes@80', ', prior estimated from these questions'), 'Bayes@N, uniform prior')
     >>> "".join(named({"a": "none"}, 1))
     "avg@1, paper's interval: the prior cannot be estimated from one trial"
+    >>> "".join(named({"a": "questions"}, 1))
+    'avg@1, interval over questions: the prior cannot be estimated from one trial'
     >>> named({"a": "estimated", "b": "none"})[1]
     ", prior estimated from these questions (b: avg, paper's interval, as it cannot be estimated)"
     >>> named({"a on x": "uniform", "a on y": "labels"})[1]
@@ -46,12 +50,13 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
         return _BY_LIKELIHOOD[kinds.pop()], ", by likelihood, interval over questions"
     if kinds == {"labels"}:
         return "avg (corrected)", " by human labels, intervals with the judge's error"
-    lacking = [name for name, prior in priors.items() if prior == "none"]
+    lacking = [name for name, prior in priors.items() if prior in _INTERVALS]
+    interval = " or ".join(of for prior, of in _INTERVALS.items() if prior in priors.values())
     if len(lacking) == len(priors):
         why = f"cannot be estimated from {'one trial' if trials == 1 else 'these questions'}"
-        return f"avg@{trials}", f", paper's interval: the prior {why}"
+        return f"avg@{trials}", f", {interval}: the prior {why}"
     by_people = [name for name, prior in priors.items() if prior == "labels"]
-    but = f" ({joined(lacking, 5)}: avg, paper's interval, as it cannot be estimated)"
+    but = f" ({joined(lacking, 5)}: avg, {interval}, as it cannot be estimated)"
     but = but * bool(lacking) + f" ({joined(by_people, 5)}: corrected avg)" * bool(by_people)
     known = "uniform prior" if "uniform" in kinds else "prior estimated from these questions"
     return f"Bayes@{trials}", f", {known}{but}"

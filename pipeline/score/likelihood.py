@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.grade.likelihood import values
@@ -14,13 +13,13 @@ from bayes_at_n.pipeline.score import shown
 from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.options import option_scores, question_mean
+from bayes_at_n.scoring.numerics.checks import UNIT
 from bayes_at_n.scoring.numerics.inputs import Floats
-from bayes_at_n.scoring.numerics.results import Clusters, Summary
+from bayes_at_n.scoring.numerics.results import Clusters, Summary, sample_summary
 from bayes_at_n.verifiers import LETTERS
 
 Parts = dict[str, Any]
 _MOST = {"probability": 1.0, "brier": 2.0, "log_score": math.inf}  # of measures from 0 on
-_ENDLESS = 10**9  # equal trials of a question, which leave no uncertainty about it
 
 
 def by_question(run: Run) -> tuple[dict[str, Floats], list[str]]:
@@ -76,9 +75,7 @@ def accuracy(correct: Any, confidence: float, clusters: Clusters) -> Summary:
     >>> [round(float(x), 2) for x in accuracy(np.array([1, 1, 1, 0]), 0.95, None)]
     [0.75, 0.25, 0.12, 1.0]
     """
-    endless = scoring.Counts(np.eye(2, dtype=np.int64)[np.asarray(correct, int)] * _ENDLESS)
-    value, _, *ends = scoring.pool_ci(endless, None, confidence, clusters)
-    return Summary(value, scoring.question_stderr(endless, clusters=clusters), *ends)
+    return sample_summary(np.asarray(correct, float), UNIT, confidence, clusters)
 
 
 def headline(run: Run, found: Mapping[str, Parts]) -> Parts:

@@ -15,8 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.score import current
 from bayes_at_n.pipeline.score.headline import headline
 from bayes_at_n.pipeline.store import origin, outcomes, parquet, rowkeys, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
@@ -38,7 +36,7 @@ class RunningScore:
     value: float
     low: float
     high: float
-    prior: str  # as returned by `scoring.score_prior`; "none": the value is avg@N
+    prior: str  # as returned by `scoring.score_prior`; "none", "questions": avg@N
     avg: float
     confidence: float
     attempts: int
@@ -129,31 +127,12 @@ def _rows(path: Path) -> pa.Table:
     return pa.Table.from_batches(read, _COLUMNS).combine_chunks()
 
 
-def score(counts: Counts, stored: bool = False) -> RunningScore | None:
-    """Return the running score; None before the first outcome, or while verdicts are pending.
-
-    `stored`: use the score that the `score` stage stored if it is current, which saves importing
-    SciPy (half a second); for many runs hashing their files takes longer than scoring them.
-    """
+def score(counts: Counts) -> RunningScore | None:
+    """Return the running score; None before the first outcome, or while verdicts are pending."""
     has_outcome, level = counts.graded.any(axis=1), counts.run.cfg.scoring.confidence
     if not has_outcome.any() or counts.waiting:
         return None
-    if stored and (running_score := _stored_score(counts.run)):
-        return running_score
     matrix = counts.matrix[has_outcome]
     values: list[Any] = [headline(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
     values += [scoring.avg(matrix)[0], level, int(matrix.count())]
-    return RunningScore(*values)
-
-
-def _stored_score(run: Run) -> RunningScore | None:
-    """Read the score that the `score` stage stored; None if it is not current."""
-    try:
-        scores = runfolder.read_json(run.path / "scores.json") if current.is_current(run) else {}
-    except UserError:  # a pipe or a folder instead of a table
-        return None
-    if not (avg := scores.get("uniform_prior", {}).get("avg")):  # a question has no trial
-        return None
-    values: list[Any] = [scores["headline"][key] for key in _HEADLINE]
-    values += [avg["mean"], scores["confidence"], scores["attempts"]]
     return RunningScore(*values)

@@ -63,8 +63,7 @@ class Observer:
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
                 counts = self._counted(path, cfg)
-                scored = score(counts, stored=len(runs) == 1)
-                rows.append(progress.progress_of(name, counts, scored))
+                rows.append(progress.progress_of(name, counts, score(counts)))
             except (UserError, OSError) as error:
                 rows.append(Progress(name=name, run=str(path), fault=str(error)))
         return rows

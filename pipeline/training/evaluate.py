@@ -125,8 +125,7 @@ def remaining(
         grades = keys.intersection(zip(*(table[name].to_pylist() for name in KEY), strict=True))
     unprepared = [question for question in questions if question.id not in prepared]
     prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))
-    if run.cfg.sampling.likelihood == "gold":  # of which there are no grades
-        grades = attempts
+    grades |= attempts if run.cfg.sampling.likelihood == "gold" else set()  # has no grades
     return Remaining(len(keys - attempts), len(attempts - grades), prompts)
 
 

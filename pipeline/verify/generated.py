@@ -9,6 +9,7 @@ other seeds; an attempt without any readable vote is undecided: it has no outcom
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -74,8 +75,9 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
         if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
             attempts = texts.texts_to_judge(run, template)
             with engines.keeping():
-                own, unjudged = _sample(run, judge, template, attempts)
-            runfolder.save_verifier(original)
+                _prepare(run, judge, template, attempts)
+                runfolder.save_verifier(original)  # so that `verify RUN` continues
+                own, unjudged = _sample(run, judge, attempts)
             made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
             others = [read(*other, Votes(), set()) for other in panel[1:]]
             _derive(run, [own, *others], attempts, made_from)
@@ -112,15 +114,19 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
 
 
 def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster: bool) -> None:
-    """Print how many votes are pending, at most, and their cost; write nothing.
+    """Print how many votes are pending, and their cost; write nothing.
 
-    Each of the pending `attempts` may be a text of its own.
+    Of the pending `attempts` as large a share will be new texts as of those stored; without any,
+    each may be one.
     """
     v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
-    pending = number * (votes := v.sampling.trials)
-    if attempts.pending < attempts.planned:
+    pending, about = number * (votes := v.sampling.trials), "at most "
+    if stored := attempts.planned - attempts.pending:
         known = texts.distinct(texts.texts_to_judge(run, template), [""])
-        number, size = number + len(known), size + (pc.sum(known["bytes"]).as_py() or 0) / 4
+        share, about = len(known) / stored, "about " if number else ""
+        new = math.ceil(number * share)
+        number, size = new + len(known), size * share + (pc.sum(known["bytes"]).as_py() or 0) / 4
+        pending = new * votes
         given = Counter(name for name, _ in shards.keys(judge.attempts, ATTEMPTS, parquet.Damage()))
         pending += sum(max(0, votes - given[name]) for name in known["judged"].to_pylist())
     used = outcomes.usage(judge, None if judge.path.exists() else [])
@@ -131,18 +137,17 @@ def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster:
     paid = outcomes.price(judge.cfg.engine, tokens, cost.most)
     expected = Estimate(number * votes, pending, tokens, cost, paid)
     print_json({"judge": v.name, **expected._asdict(), "cost": cost._asdict()})
-    of = f"at most {pending} of {number * votes} judgements, {plural(votes, 'vote')} on each answer"
+    of = f"{about}{pending} of {number * votes} judgements, {plural(votes, 'vote')} on each answer"
     results.print(f"pending for {v.name}: {of}")
     for line in estimate.lines(judge, expected, hardware) if pending else ():
         results.print(f"  {line}")
 
 
-def _sample(run: Run, judge: Run, template: str, attempts: pa.Table) -> tuple[Votes, int]:
+def _sample(run: Run, judge: Run, attempts: pa.Table) -> tuple[Votes, int]:
     """Sample votes until each text has enough; return them, and how many a budget left out."""
     names = [name for name in dict.fromkeys(attempts["judged"].to_pylist()) if name]
     votes, before = judge.cfg.sampling.trials, -1
     tries = TRIES if judge.cfg.sampling.temperature else 1
-    _prepare(run, judge, template, attempts)
     found, parts = Votes(), set[Path]()
     while True:
         read(judge, run.cfg.verifier.judgement, found, parts)
@@ -296,7 +301,8 @@ def _derive(
         of_part = table.filter(pc.equal(stems, part.stem))
         VERDICTS_TABLE.write(run.path, part.stem, of_part, made_from, part.mark)
     VERDICTS_TABLE.sweep(run)
-    (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
+    shared = {"shared_sigma": shared_sigma(attempts, rows)}
+    runfolder.write_json(run.path / "verdicts" / "_calibration.json", shared)
     note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
 
 
@@ -325,7 +331,8 @@ def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[
     label is the most frequent outcome; of equally frequent ones the one with the lowest score.
     Without any vote it is `UNDECIDED`. `points` is the position of the score in `v.scores`: of the
     mean of all votes, or with votes=majority the label's. Where votes are missing, those that are
-    there count again in their order, which does not change the expected mean.
+    there count again in their order, which does not change the expected mean. `variance` is that of
+    the mean, by the votes.
 
     >>> of = VerifierConfig(kind="generate", judgement=JudgementConfig(points=7))
     >>> of.sampling.trials = 3
@@ -342,15 +349,31 @@ def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[
     full, none = ("correct", "no_answer") if most is None else (most, None)
     a, c = (counts[one] / len(read) for one in (full, none))
     label = _LABEL[choice] if isinstance(choice, str) else "A" if choice == most else "B"
-    points = choice if isinstance(choice, int) else None
+    points, variance = choice if isinstance(choice, int) else None, 0.0
     if (v.judgement.votes, v.ballots > 1) == ("mean", True):
         worth = dict[Any, float](enumerate(v.judgement.scores or ())) | {"correct": 1.0}
         scored = [[worth.get(one, 0.0) for one in of] for of in by_judge if of]
+        if len(read) > 1:
+            variance = float(np.var(np.concatenate(scored), ddof=1)) / len(read)
         full = np.concatenate([np.resize(of, v.sampling.trials) for of in scored])
         mean = np.resize(full, v.ballots).mean()
         points = int(np.abs(np.array(v.scores) - mean).argmin())
-    words = [*map(str, read)]
-    return {"a": a, "b": 1 - a - c, "c": c, "label": label, "points": points, "votes": words}
+    found = {"label": label, "points": points, "votes": [*map(str, read)], "variance": variance}
+    return {"a": a, "b": 1 - a - c, "c": c} | found
+
+
+def shared_sigma(attempts: pa.Table, verdicts: Sequence[Mapping[str, Any] | None]) -> float:
+    """Return sigma of the score by the votes that attempts of one text share.
+
+    Of M questions, each text with n of N attempts, and variance v of its votes' mean, adds to its
+    square n (n - 1) / (N (N - 1)) v / M^2: unbiased, and 0 where no text is repeated.
+    """
+    places, names = (attempts["key"].to_numpy() >> 32).tolist(), attempts["judged"].to_pylist()
+    trials, of_text, total = Counter(places), dict(zip(names, verdicts, strict=True)), 0.0
+    for (place, name), n in Counter(zip(places, names, strict=True)).items():
+        pairs = n * (n - 1) / max(1, trials[place] * (trials[place] - 1))
+        total += pairs * (of_text[name] or {}).get("variance", 0.0)
+    return float(total**0.5 / len(trials))
 
 
 def report(run: Run, judge: Run) -> None:
@@ -358,18 +381,21 @@ def report(run: Run, judge: Run) -> None:
     rows = graded.read_verdicts(run, ["label", "votes"]).table
     undecided = pc.sum(pc.equal(rows["label"], UNDECIDED)).as_py() or 0
     used = outcomes.usage(judge)
-    measures: dict[str, Any] = {"attempts": len(rows), "undecided": undecided}
+    file = run.path / "verdicts" / "_calibration.json"
+    measures = runfolder.read_json(file) | {"attempts": len(rows), "undecided": undecided}
     measures |= {"completion_tokens": used.completion_tokens, "price": used.price}
     note_alone(f"verify: judgements took {si(used.completion_tokens)} tokens")
     if undecided:
         share = f"{undecided} of {plural(len(rows), 'attempt')} are undecided"
         warn(f"verify: {share}: their judgements are unreadable; they are left out of scores")
-    most, votes = run.cfg.verifier.judgement.points, rows["votes"].to_pylist()
+    said, votes = run.cfg.verifier.judgement, rows["votes"].to_pylist()
     if any(len(of) > 1 for of in votes):
-        units = votes if most is None else [[*map(int, of)] for of in votes]
-        scale = "nominal" if most is None else "interval"
+        units = votes if said.points is None else [[*map(int, of)] for of in votes]
+        scale = "nominal" if said.points is None else "interval"
         found = agreement.krippendorff(units, scale, rows["question_id"].to_pylist())
         measures["alpha"] = found._asdict() | {"scale": scale}
         ends = f"{found.alpha:.3f} (95%: {found.low:.3f} to {found.high:.3f})"
         results.print(f"agreement of {found.votes} votes: Krippendorff's alpha {ends}")
-    runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)
+    if shared := measures.get("shared_sigma"):
+        warn(f"verify: the score's sigma lacks {shared:.3f}, of votes on repeated answers")
+    runfolder.write_json(file, measures)

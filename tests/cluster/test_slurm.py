@@ -11,7 +11,7 @@ import slurm_cluster
 from helpers import Capsys
 from slurm_cluster import Cluster, wait_for
 
-from bayes_at_n.pipeline.adaptive import looks
+from bayes_at_n.pipeline.adaptive import looks, plan
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.store import parquet, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -165,9 +165,10 @@ def test_a_race_goes_on_through_stops_and_ends_by_itself(
     every = ",".join(told.values())
     wait_for(lambda: not cluster.ask("squeue", "-h", "-j", every).strip(), 900, "the end")
 
-    seen = looks.of_folder(place / "_settle" / "best")
+    race = plan.opened(place / "_settle" / "best")
+    seen, _ = looks.look(race.contenders, race.goal)
     assert seen.states[-1].known.settled or seen.states[-1].trials == 24
-    numbers = [row["look"] for row in looks.read(place / "_settle" / "best")]
+    numbers = [json.loads(line)["look"] for line in (race.folder / looks.FILE).open()]
     assert numbers == list(range(1, len(numbers) + 1))
     for run, trials in zip(runs, seen.states[-1].spent.tolist(), strict=True):
         scores = json.loads((run / "scores.json").read_text())

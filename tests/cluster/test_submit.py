@@ -253,3 +253,11 @@ def test_folders_of_runs_keep_their_settings(tmp_path: Path, capsys: Capsys) -> 
     assert (cfg.cluster.setup, cfg.engine.replicas) == ("module load x", 1)
     assert main(["submit", str(runs / "_grading"), "--dry-run"]) == 2
     assert "not a run folder" in capsys.readouterr().err
+
+
+def test_only_a_complete_run_is_graded(tmp_path: Path, capsys: Capsys) -> None:
+    make_run(tmp_path / "done", {"q": "11"})
+    make_run(tmp_path / "owing", {"q": "1.", "r": ".."})
+    assert main(["grade", str(tmp_path / "done"), "--complete"]) == 0
+    assert main(["grade", str(tmp_path / "owing"), "--complete"]) == 2
+    assert "3 attempts are pending" in capsys.readouterr().err

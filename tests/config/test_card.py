@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers import Capsys, make_model, make_run, settings, write_questions
+from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -124,3 +125,18 @@ def test_identity_is_what_it_was_and_resources_do_not_count() -> None:
     assert runfolder.identity_differences(old, plain) == []
     new = {"quantization": 1, "seed": 1, "max_num_seqs": 1, "new": 1}
     assert runfolder.unknown_arguments(new) == ["new"]
+
+
+def test_a_hub_model_is_read_from_the_cache_at_its_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for commit, top_k in (("a" * 40, 11), ("b" * 40, 22)):
+        folder = tmp_path / "models--owner--name" / "snapshots" / commit
+        folder.mkdir(parents=True)
+        write(folder, top_k=top_k)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for commit, top_k in (("a" * 40, 11), ("b" * 40, 22)):
+        assert load(Path("owner/name"), f"model.revision={commit}").sampling.top_k == top_k
+    with pytest.raises(UserError, match=r"sampling=card: .* of owner/name.*prefetch"):
+        load(Path("owner/name"), f"model.revision={'c' * 40}")

@@ -298,3 +298,15 @@ def test_what_was_continued_has_the_distribution_of_what_was_not(
     assert record["shared_seeds"] == 0 and record["verdict"] == "equivalent", record["words"]
     for row in record["scores"]:
         assert abs(row["difference"]) < 3.3 * row["sigma"], row
+
+
+def test_an_interrupted_change_of_the_cap_is_noticed(tmp_path: Path) -> None:
+    from bayes_at_n.pipeline.generate.stage import generate
+
+    run = raised_run(tmp_path / "run", tokens=5)  # its questions allow 8
+    manifest = runfolder.read_manifest(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bayes_at_n.pipeline.prepare.models.fingerprint", lambda cfg: "weights")
+        with pytest.raises(UserError, match="was interrupted; `run`"):
+            generate(run)
+    assert runfolder.read_manifest(run) == manifest

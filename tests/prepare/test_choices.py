@@ -14,7 +14,6 @@ from helpers import demo_questions, grades, make_run, write_questions
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import DatasetConfig, FieldNames
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import questions, questions_table
@@ -117,23 +116,6 @@ def test_the_order_is_of_a_seed_and_gold_follows(prepared_choices: Any) -> None:
     for changed in ("prompt.shuffle=none", "prompt.shuffle_seed=1"):
         with pytest.raises(UserError, match=r"prompt\.shuffle"):
             prepared_choices("question", "prompt.shuffle=question", changed)
-
-
-def test_examples_have_options_and_their_letter(prepared_choices: Any, tmp_path: Path) -> None:
-    """Also where every attempt has its own order: the examples keep theirs."""
-    more = ["prompt.shots=1", f"prompt.shots_from={tmp_path / 'choices.jsonl'}"]
-    run = prepared_choices(
-        "shots", *more, "prompt.shuffle=trial", r"prompt.solved='It is {answer}.'"
-    )
-    first, second = run.questions[:2]
-    order = option_order(run.cfg, first["question_id"], 4)
-    shown = lines_of([first["choices"][place] for place in order])
-    of_trial = questions_table.prompts_of_trials(run)
-    for trial in range(TRIALS):
-        prompt = of_trial(second, trial)["prompt"]
-        own = lines_of(runfolder.as_presented(run.cfg, second, trial)["choices"])
-        assert prompt.index(shown) < prompt.index(f"It is {LETTERS[order.index(0)]}.")
-        assert prompt.index(f"{second['problem']}\n\n{own}") > prompt.index(shown)
 
 
 def test_trials_use_templates_in_turn(prepared_choices: Any) -> None:

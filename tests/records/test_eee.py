@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers import make_run, run_of
+from helpers import Capsys, make_run, run_of
 from record_files import bring, opened, out
 
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
@@ -130,3 +131,14 @@ def test_their_validator_finds_nothing(tmp_path: Path) -> None:
     command = [program, "validate", "data/*/*/*/*.json*"]
     done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
     assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout
+
+
+def test_a_run_without_grades_is_left_out_or_refused(tmp_path: Path, capsys: Capsys) -> None:
+    run_of(tmp_path, "x", {"a": "++"})
+    with pytest.raises(UserError, match=r"nothing graded yet; run `.* grade`"):
+        out(tmp_path, "to=eee")
+    assert not [*tmp_path.rglob("*export*")]
+    run_of(tmp_path, "y", {"a": "10"})
+    out(tmp_path, "to=lm_eval")
+    assert "x is skipped: " in capsys.readouterr().err
+    assert [path.parent.name for path in tmp_path.rglob("samples_*.jsonl")] == ["y"]

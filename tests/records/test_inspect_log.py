@@ -89,14 +89,6 @@ def test_logs_are_known_by_their_content_and_read_part_by_part(tmp_path: Path) -
     assert not inspect_log.looks(tmp_path / "matrix.npz", (tmp_path / "matrix.npz").read_bytes())
 
 
-def test_a_sample_in_chunks_is_one_sample(tmp_path: Path) -> None:
-    path = eval_file(tmp_path / "a.eval", SAMPLES[:1])
-    with zipfile.ZipFile(path, "a") as log:
-        for name in ("sample", "metadata", "messages/0", "events/stats"):
-            log.writestr(f"samples/2_epoch_1/{name}.json", json.dumps({"part": name}))
-    assert list(inspect_log._records(path)) == [HEAD, SAMPLES[0], {"part": "sample"}]
-
-
 def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) -> None:
     def claiming(name: str, size: int) -> Path:
         """A log whose sample says that it unpacks to so many bytes."""

@@ -263,28 +263,6 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: Capsys) -> None:
             bring(tmp_path, path, *NAMES)
 
 
-def test_columns_of_other_types(tmp_path: Path) -> None:
-    """Texts and lists of Arrow's other kinds, categories, small floats, a column of nothing."""
-    n = 4
-    lists = [[-1.0], None, [], [-2.0]]
-    table = {
-        "question_id": pa.array(range(n), pa.float32()),
-        "model": pa.array(["a/b"] * n).dictionary_encode(),
-        "seed": pa.array(range(n), pa.uint64()),
-        "correct": pa.array([1.0, 0.0, math.nan, 1.0], pa.float16()),
-        "text": pa.array(["a", None, "c", "d"], pa.large_string()),
-        "answer": pa.array(["1", "2", None, "4"], pa.string_view()),
-        "completion_logprob_list": pa.array(lists, pa.large_list(pa.float64())),
-        "num_prompt_tokens": pa.nulls(n),
-    }
-    pq.write_table(pa.table(table), tmp_path / "x.parquet")
-    run = opened(bring(tmp_path, tmp_path / "x.parquet", "dataset=d") / "d" / "b")
-    assert outcome_words(run).tolist() == [["correct"], ["wrong"], ["pending"], ["correct"]]
-    attempts = {row["question_id"]: row for row in rows_of(run, "attempts", ATTEMPTS)}
-    assert [attempts[f"d-0{i}"]["text"] for i in (0, 2, 3)] == ["a", "c", "d"]
-    assert attempts["d-02"]["logprobs"] == []
-
-
 def test_what_a_small_parquet_repeats_is_bounded(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,10 +54,13 @@ def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
 
 
 @pytest.mark.usefixtures("unseen")
-def test_texts_are_in_the_files_that_numbers_name(runs: Path, tmp_path: Path) -> None:
+def test_texts_are_in_the_files_that_numbers_name(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "FILE_BYTES", 200)
     build.report(analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set"]))
     files = {one.stem: value(one) for one in tmp_path.glob("attempts/*/0-*-*.js")}
-    assert files.keys() == {"0-0-p", "0-0-0", "0-1-p", "0-1-0"}
+    assert {"0-0-p", "0-0-0", "0-0-1", "0-1-p", "0-1-0"} <= files.keys()
     numbers, ids = columns(next(tmp_path.glob("attempts/*/0-q0.js"))), [*MARKS]
     places = [*zip(*(numbers[name] for name in ("m", "q", "t")), strict=True)]
     for m, name in enumerate(("evil", "plain")):

@@ -44,6 +44,20 @@ def test_weights_and_unequal_numbers_of_trials_have_a_prior_too() -> None:
     assert scoring.empirical_bayes_ci(hard).high < scoring.avg(hard)[0]
 
 
+@pytest.mark.parametrize(("questions", "votes"), [(6, 1), (30, 5)])
+def test_points_of_one_trial(questions: int, votes: int) -> None:
+    """The interval is over questions, holds for similar ones, and is not 0 to 1."""
+    rng, most = np.random.default_rng(6), 7 * votes
+    points = rng.binomial(7, rng.beta(0.4, 0.6, (500, questions, 1)))
+    given = rng.binomial(most, 0.05 + 0.9 * points / 7)
+    w = np.arange(most + 1) / most
+    found, prior = scoring.score_and_prior(given, w)
+    assert (prior == "questions").all()
+    assert np.allclose(found.low, scoring.pool_ci(given, w).low)
+    assert ((found.low <= 0.41) & (found.high >= 0.41)).mean() > 0.93
+    assert (found.high - found.low).mean() < 2.2 / questions**0.5
+
+
 @pytest.mark.parametrize(
     ("questions", "trials", "least"), [(1, 4, 0.853), (1, 8, 0.852), (2, 8, 0.9226), (3, 4, 0.9223)]
 )

@@ -154,16 +154,6 @@ def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: s
     assert again == found and not damage.lines
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1PAR1", bytes(5000)])
-def test_a_file_that_is_no_part_is_reported(tmp_path: Path, content: bytes) -> None:
-    part(tmp_path / "a.parquet", rows(4))
-    (tmp_path / "b.parquet").write_bytes(content)
-    found, damage = stored(tmp_path)
-    assert found == by_key(rows(4)) and list(damage.lines) == [tmp_path / "b.parquet"]
-    shards.set_aside(damage, SMALL)
-    assert (tmp_path / "_b.parquet.damaged").exists()
-
-
 def test_reading_while_another_process_writes(tmp_path: Path) -> None:
     def write() -> None:
         for j in range(6):

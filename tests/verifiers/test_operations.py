@@ -76,6 +76,7 @@ HOSTILE = [
     ", ".join(rf"\sum_{{k=1}}^{{999}}k^{{{n}}}" for n in range(70, 84)), r"5\choose" * 100,
     "^{5}C_" * 150, ", ".join(rf"\sum_{{k=1}}^{{80}}\sqrt{{k+{n}}}" for n in range(70, 84)),
     "(" * 30 + "2**" * 200, r"0.\overline{" + "3" * 900 + "}", "1E999", r"\binom" * 100,
+    r"\cis(" * 30 + "x" + ")" * 30, r"\frac{1}{x+" * 20 + "1" + "}" * 20 + "=y",
     "²", "x^²", "+".join(["1"] * 500), "+".join("x" * 500), r"\ln" * 320 + "2", r"\sqrt{5000!}",
     r"\sqrt{1+2^{-40000}}", "2^{29000}+" + "+".join(rf"\ln{i}" for i in range(3, 99)),
     ", ".join(f"5000!+{n}" for n in range(30)), "+".join(["(x+y)^{999}"] * 40),

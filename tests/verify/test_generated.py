@@ -1,5 +1,6 @@
 """verifier.kind=generate: votes are sampled, resumed and counted, on real engines."""
 
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_what_cannot_be_read_is_undecided(
 
 @pytest.mark.soak
 def test_votes_are_read_again_without_a_judge(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_model: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A judgement in another form, and points, change verdicts and not what was sampled."""
     form = r"verifier.judgement.pattern='\A\D*(\d)'"
@@ -85,6 +86,8 @@ def test_votes_are_read_again_without_a_judge(
         "dataset.judge=all",
     )
     stage.verify(run)
+    bars = re.findall(r"generate: (\d+)/(\d+)", capsys.readouterr().err)
+    assert len(bars) > 1 and all(done == total for done, total in bars)
     found, sampled = rows(run), votes(run)
     assert all(row["label"] in "ABU" for row in found.values())
     points = {row["points"] for row in found.values()} - {None}
@@ -108,9 +111,12 @@ def judgements(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
 def test_a_killed_judge_continues(tmp_path: Path, tiny_model: Path, forker: Forker) -> None:
     """Nothing is lost, nothing made twice, and seeds are those of a judge that nobody killed."""
     settings = ["dataset.judge=all", "verifier.sampling.trials=3", "verifier.batch_size=2"]
-    whole, run = (with_judge(tmp_path / name, tiny_model, *settings) for name in ("a", "b"))
+    whole, run = (
+        with_judge(tmp_path / "a", tiny_model, *settings),
+        with_judge(tmp_path / "b", tiny_model),
+    )
     stage.verify(whole)
-    command = Command(run.path, forker, line=["verify", str(run.path)], hold=3)
+    command = Command(run.path, forker, line=["verify", str(run.path), *settings], hold=3)
     command.held()
     before = judgements(run)
     command.kill()

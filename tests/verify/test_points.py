@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.adaptive import data
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
 from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import graded, origin, outcomes, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -185,6 +185,26 @@ def test_votes_are_no_attempts() -> None:
         widths += found[:, 1] - found[:, 0]
     assert held[0] > 0.92 * 150 and held[1] > 0.92 * 150 and held[2] < 0.9 * 150, held
     assert widths[0] < 0.85 * widths[1], widths
+
+
+def test_votes_on_repeated_answers() -> None:
+    """Intervals of answers that attempts share miss; with the sigma of their votes they hold."""
+    rng, cfg, held = np.random.default_rng(4), VerifierConfig(kind="generate"), np.zeros(2)
+    cfg.sampling.trials = 5
+    verdicts = [generated.verdict([["correct"] * n + ["wrong"] * (5 - n)], cfg) for n in range(6)]
+    for _ in range(100):
+        share, p = rng.dirichlet([0.8, 0.8], 30), rng.beta(1, 1, (30, 2))
+        texts = (rng.random((30, 16)) > share[:, :1]).astype(int)
+        votes = rng.binomial(5, p)
+        right = np.take_along_axis(votes, texts, 1)
+        of = [verdicts[n] for n in right.ravel()]
+        keys = (np.arange(480) // 16 << 32) + np.arange(480) % 16
+        names = [f"{key >> 32} {text}" for key, text in zip(keys, texts.ravel(), strict=True)]
+        shared = generated.shared_sigma(pa.table({"key": keys, "judged": names}), of)
+        found = scoring.score_ci(right, np.arange(6) / 5)
+        away = abs(found.value - (share * p).sum(axis=1).mean())
+        held += away < 1.96 * np.array([found.sigma, np.hypot(found.sigma, shared)])
+    assert held[0] < 75 and held[1] > 90, held
 
 
 def test_inflation_of_points() -> None:

@@ -204,9 +204,10 @@ def _container(kind: str, image: str) -> Iterator[str]:
         yield from ("--quiet", "exec", "--containall", "--no-home", "--net", "--network", "none")
         image = f"docker://{image}"
     else:
-        yield from ("run", "--rm", "--network", "none", "--read-only", "--cap-drop", "ALL")
+        yield from ("run", "--rm", "--network=none", "--ipc=none", "--read-only", "--cap-drop=ALL")
         yield from ("--tmpfs", f"/tmp:size={_TMP},mode=1777", "--workdir", "/tmp")
-        yield from ("--security-opt", "no-new-privileges")
+        only = ["--read-only-tmpfs=false"] * (kind == "podman")  # else /run and /var/tmp are, too
+        yield from ("--security-opt=no-new-privileges", *only)
     for variable in variables:
         yield from ("--env", variable)
     yield from (image, "python3", "-S", "-s", "-P", "-B")

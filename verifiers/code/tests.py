@@ -51,7 +51,7 @@ def pack(row: Mapping[str, Any], column: str = "answer", language: str = "python
     elif row.get("public_test_cases") is not None:
         tests |= _livecodebench(row)
     elif "input" in row and "output" in row:
-        given, wanted = _texts(row["input"], "input"), _texts(row["output"], "output")
+        given, wanted = _texts(row["input"], "input") or [""], _texts(row["output"], "output")
         if len(given) != len(wanted):
             raise ValueError(f"has {len(given)} inputs and {len(wanted)} outputs")
         tests["runs"] = [*zip(given, wanted, strict=True)]

@@ -74,7 +74,7 @@ def same_function(left: Tree, right: Tree) -> bool | None:
         if equal[i] is False:
             return False if i % 2 == 0 and i < 4 else None  # there may be another branch
     # With a corner they may agree on one side of a point and not on the other.
-    corners = any(map(_has_corner, (*_parts(left), *_parts(right))))
+    corners = any(map(_has_corner, (*parts_of(left), *parts_of(right))))
     surely = equal[0] and equal[2] and (equal[4] or equal[6])  # numbers may be too large at one
     return True if surely and not corners else None
 
@@ -88,7 +88,7 @@ def _has_corner(part: Tree) -> bool:
     inside = ("mul", *part[1][1:]) if part[1][0] == "div" else part[1]
     if inside[0] == "pow" and inside[2][0] == "num" and inside[2][1] % 2 == 1:
         inside = inside[1]
-    if any(inner[0] == "root" for inner in _parts(inside)):
+    if any(inner[0] == "root" for inner in parts_of(inside)):
         return True
     try:  # the root of what may be a square
         return not all(linear(inside, name) for name in variables(inside))
@@ -155,7 +155,7 @@ def _angles(left: Tree, right: Tree) -> tuple[Tree, Tree]:
     pair = left, right
     if (left[0] == "degree") != (right[0] == "degree"):
         other = right if left[0] == "degree" else left
-        if ("const", "pi") in _parts(other):
+        if ("const", "pi") in parts_of(other):
             return in_radians(left), in_radians(right)
     left, right = (tree[1] if tree[0] == "degree" else tree for tree in pair)
     return left, right
@@ -168,12 +168,12 @@ def in_radians(tree: Tree) -> Tree:
     return tuple(in_radians(part) if isinstance(part, tuple) else part for part in tree)
 
 
-def _parts(tree: Tree) -> Iterator[Tree]:
+def parts_of(tree: Tree) -> Iterator[Tree]:
     """A tree and all trees in it."""
     yield tree
     for part in tree[1:]:
         if isinstance(part, tuple):
-            yield from _parts(part)
+            yield from parts_of(part)
 
 
 def _points(names: list[str], seed: str, number: int) -> dict[str, Fraction]:
@@ -251,7 +251,7 @@ def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
         a, b, numeric = _values(left, right, points)
         equal = numeric.equal(a, b)
         real = not points or (_is_real(a) and _is_real(b))
-        sure = equal or real or ("const", "i") in (*_parts(left), *_parts(right))
+        sure = equal or real or ("const", "i") in (*parts_of(left), *parts_of(right))
         return equal if sure else None
     except (Unsure, ArithmeticError, ValueError, RecursionError):
         sizes = [*map(is_enormous, (left, right))]
@@ -360,6 +360,8 @@ class _Numeric:
         if name == "exp":
             return self._power(self.mp.e * 1, x)
         if name in TRIGONOMETRIC and self.mp.mag(x) < 60:
+            if name == "cis":
+                return self.mp.expj(x)
             sine, cosine = self.mp.sin(x), self.mp.cos(x)
             top = {"sin": sine, "tan": sine, "cos": cosine, "cot": cosine}.get(name, 1)
             bottom = {"tan": cosine, "sec": cosine, "cot": sine, "csc": sine}.get(name)

@@ -23,12 +23,10 @@ Tree = tuple[Any, ...]
 _TOKEN = re.compile(
     REPEATING + r"|\\text\{[^{}]*\}|\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]*)?|\.[0-9]+|\S"
 )
-TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc"])
+TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "cis"])
 HYPERBOLIC = frozenset(["sinh", "cosh", "tanh", "coth", "sech", "csch"])
-INVERSE = frozenset(f"arc{name}" for name in TRIGONOMETRIC)
-_FUNCTIONS = {
-    rf"\{name}": name for name in [*TRIGONOMETRIC, *HYPERBOLIC, *INVERSE, "ln", "exp", "cis"]
-}
+INVERSE = frozenset(f"arc{name}" for name in TRIGONOMETRIC - {"cis"})
+_FUNCTIONS = {rf"\{name}": name for name in [*TRIGONOMETRIC, *HYPERBOLIC, *INVERSE, "ln", "exp"]}
 _OF_LISTS = {r"\gcd": "gcd", r"\lcm": "lcm", r"\max": "max", r"\min": "min", "C": "binom"}
 _SERIES = {r"\sum": "sum", r"\prod": "prod"}
 _CONSTANTS = {r"\pi": "pi", "e": "e", "i": "i"}
@@ -501,14 +499,11 @@ class _Parser:
     def function(self) -> Tree:
         name = _FUNCTIONS[self.take()]
         power = self.argument() if self.accept("^") else None
-        if power == ("neg", ("num", Fraction(1))) and name in TRIGONOMETRIC:
+        if power == ("neg", ("num", Fraction(1))) and f"arc{name}" in INVERSE:
             return (f"arc{name}", self.applied())
         if power is not None and (power[0] != "num" or power[1] < 1):
             raise _Refused
-        angle = self.applied()
-        tree: Tree = (name, angle)
-        if name == "cis":
-            tree = ("add", ("cos", angle), ("mul", ("const", "i"), ("sin", angle)))
+        tree: Tree = (name, self.applied())
         return tree if power is None else ("pow", tree, power)
 
     def applied(self) -> Tree:

@@ -1,7 +1,7 @@
 r"""Compare equations, inequalities, sets of numbers and residue classes in different forms.
 
 Equations and inequalities are the same if one is the other times a constant (positive, or with the
-sign turned).
+sign turned), which is tried at points that depend on both, as of expressions.
 
 >>> compare_relations("y = 2x-3", "2x-y-3=0"), compare_relations("x+y<3", "-x-y<-3")
 (True, None)
@@ -15,7 +15,7 @@ import re
 from fractions import Fraction
 
 from bayes_at_n.verifiers.maths.lexer import RELATION
-from bayes_at_n.verifiers.maths.numeric import factor, fraction_of, in_radians, linear
+from bayes_at_n.verifiers.maths.numeric import factor, fraction_of, in_radians, linear, parts_of
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
 from bayes_at_n.verifiers.maths.rational import Unsure
 from bayes_at_n.verifiers.maths.sets import (
@@ -30,6 +30,7 @@ from bayes_at_n.verifiers.maths.structure import paired, signs, split_list, spli
 
 _MAX_CLASSES = 500
 _MAX_PARTS = 30
+_MAX_DIVISIONS = 8  # each may double what is multiplied out
 
 # Only texts with one of these are looked at; of equations both sides must be one.
 _RELATION = re.compile(
@@ -114,7 +115,8 @@ def _form(left: Tree, sign: str, right: Tree) -> Tree:
     """A sign, and what stands at it with 0: no denominators with variables, nothing greater."""
     if sign in (">", r"\geq"):
         left, right = right, left
-    if sign == "=":
+    divisions = sum(part[0] == "div" for side in (left, right) for part in parts_of(side))
+    if sign == "=" and divisions <= _MAX_DIVISIONS:
         (top, bottom), (other, under) = _fraction(left), _fraction(right)
         left, right = ("mul", top, under), ("mul", other, bottom)
     return {">": "<", r"\geq": r"\leq"}.get(sign, sign), ("sub", left, right)

@@ -126,6 +126,7 @@ def _equal_in_digits(a: Any, b: Any, digits: int) -> bool | None:
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "infty": sympy.oo}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "cis": lambda a: sympy.exp(sympy.I * a),
     "factorials": lambda n, m: sympy.factorial(n) / sympy.factorial(m),
     "add": sympy.Add, "mul": sympy.Mul, "mixed": sympy.Add, "neg": lambda a: -a,
     "sub": lambda a, b: a - b, "abs": sympy.Abs, "percent": lambda a: a / 100,
