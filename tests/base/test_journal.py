@@ -70,6 +70,33 @@ def test_metadata_of_the_columns_stand_first(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.journal"
     write(path, FRAMES, SMALL.with_metadata({"identity": "x"}))
     assert journal.metadata(path) == {b"identity": b"x"} and frames_of(path) == FRAMES
+    path.write_bytes(path.read_bytes()[:9])
+    assert journal.metadata(path) == {}
+
+
+def test_the_name_and_the_rows_reach_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = list[int]()
+    monkeypatch.setattr(os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    writer = Journal(tmp_path / "a.journal", SMALL)
+    assert len(sizes) == 1  # of the folder
+    writer.append(FRAMES[0])
+    writer.sync()
+    assert sizes[1:] == [writer.size] == [writer.path.stat().st_size]
+    assert not writer.path.stat().st_mode & 0o111
+    writer.close()
+    with pytest.raises(OSError):
+        writer.append(FRAMES[1])
+
+
+def test_a_sound_frame_of_a_text_that_is_none_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    rows = pa.RecordBatch.from_pylist([{"key": 1, "text": "boxed"}], SMALL).serialize()
+    bad = journal.framed(pa.py_buffer(rows.to_pybytes().replace(b"boxed", b"\xffoxed")))
+    path.write_bytes(journal.framed(rows) + bad)
+    batches, damage = journal.read(path, SMALL)
+    assert [batch["text"].to_pylist() for batch in batches] == [["boxed"]] and len(damage) == 1
 
 
 def test_cut_anywhere_loses_only_what_was_cut(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.display.table import decimals
 from bayes_at_n.pipeline.score import shown as shown_of
-from bayes_at_n.pipeline.score import stage
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
@@ -26,8 +25,6 @@ MARKS = {"q1": "1100", "q2": "1111", "q3": "0-~u"}  # 0 to 4 of 4 correct
 
 
 def scored(run: Run, *overrides: str) -> dict[str, Any]:
-    if any(one.startswith("sampling.trials") for one in overrides):
-        return stage.scored(again(run, *overrides))[0]  # a view is not saved
     score(again(run, *overrides))
     scores: dict[str, Any] = json.loads((run.path / "scores.json").read_text())
     return scores
@@ -201,23 +198,6 @@ def test_priors_that_do_not_fit(tmp_path: Path) -> None:
     assert "prior.trials=3" in refused(f"prior={ragged.path}", "prior.trials=3")
     assert "not a run folder" in refused(f"prior={tmp_path / 'nowhere'}")
     assert "itself" in refused(f"prior={run.path}/../run", "prior.trials=1")
-
-
-def test_trials_lowered_and_raised(tmp_path: Path, capsys: Capsys) -> None:
-    run = make_run(tmp_path / "run", MARKS)
-    scores = scored(run, "sampling.trials=2")
-    assert (scores["trials"], scores["attempts"]) == (2, 6)
-    mu, _ = bayes_by_hand([line[:2] for line in MARKS.values()])
-    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(mu)
-    assert sum(scores["shares"][n] for n in ("correct", "wrong", "no_answer")) == pytest.approx(1)
-    assert scores["shares"]["truncated"] == 0  # it is in trial 2, the third
-    capsys.readouterr()
-    scores = scored(run, "sampling.trials=8")
-    assert (scores["trials"], scores["attempts"]) == (4, 12)  # not those to come
-    assert scores["uniform_prior"]["bayes"]["mu"] == pytest.approx(
-        bayes_by_hand(list(MARKS.values()))[0]
-    )
-    assert "12 of 24 attempts" in capsys.readouterr().err
 
 
 def test_nothing_graded(tmp_path: Path) -> None:

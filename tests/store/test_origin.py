@@ -167,20 +167,6 @@ def test_a_lost_manifest_is_known_from_the_attempts(
     assert "gone" not in {path.name for path in run.path.iterdir()}
 
 
-def test_a_cap_that_was_raised_is_known_from_the_attempts(setup: Setup) -> None:
-    run = prepared(setup)
-    sampled(run, 0)
-    run = prepared(setup, "sampling.max_tokens=12")
-    sampled(run, 0, worker=2)
-    sampled(run, 1, worker=3)
-    run.manifest.unlink()
-    assert "max_tokens is 12 there and 10 here" in setup.refused("sampling.max_tokens=10")
-    run = prepared(setup, "sampling.max_tokens=14")
-    assert runfolder.continuing(run) == {("sums-01", 0): 12, ("sums-01", 1): 12}
-    [raised] = runfolder.read_manifest(run)["raised"]
-    assert (raised["from"], raised["to"]) == (12, 14)
-
-
 def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -> None:
     run = prepared(setup)
     part = sampled(run, 0)

