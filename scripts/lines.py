@@ -37,10 +37,10 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_158,
     "pipeline/report": 2_853,
     "pipeline/rubrics": 879,
-    "pipeline/score": 1_513,
+    "pipeline/score": 1_514,
     "pipeline/status": 566,
     "pipeline/store": 2_391,
-    "pipeline/training": 3_079,
+    "pipeline/training": 3_080,
     "pipeline/verify": 1_476,
     "pipeline/workers": 1_934,
     "prompts": 355,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_639,
     "verifiers": 6_979,
-    "product": 58_147,
+    "product": 58_149,
 }
 
 
