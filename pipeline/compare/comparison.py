@@ -175,7 +175,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
-    runs = ((member.name, member.run) for member in cohort.runs())
+    runs = ((member.name, member.run) for member in cohort.members)
     if (corrected := people.of_runs(runs)) is not None:
         tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})

@@ -96,7 +96,9 @@ and is the best with probability 0.97 (0.97 on similar questions)']
     def _remedy(self) -> list[str]:
         """Write what would settle it."""
         if self.dependent == CORRECTED:
-            return [f"{CORRECTED}, which settle nothing: `label` more attempts to narrow intervals"]
+            return [
+                f"{CORRECTED}, so nothing is settled: `label` more attempts to narrow intervals"
+            ]
         if self.dependent is not None:
             remedy = "sample with seeds=independent, or use `settle independent=trials`"
             return [f"{self.dependent}, so nothing is settled: {remedy}"]
