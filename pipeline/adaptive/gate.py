@@ -221,7 +221,7 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
         )
         if people:
             ends = f"{100 * people.lo:+.2f} to {100 * people.hi:+.2f}"
-            text += f"; corrected by human labels {100 * people.difference:+.2f} ({ends})"
+            text += f"; by human labels {100 * people.difference:+.2f} ({ends}, at this look)"
         if basis.dependent:
             text += f"; by whole trials, as {basis.dependent}: sampling.seeds=independent needs far"
             text += " fewer"

@@ -114,7 +114,7 @@ def tabulated(both: dict[tuple[str, str], Cohort], cfg: AnalysisConfig) -> tuple
         old_new = zip(("old", "new"), (member.run for member in found.members), strict=True)
         unlike.update(differences.lines(dict(old_new), found.outcomes))
     by_people = sum("labels" in scores(found, cfg).prior for found in both.values())
-    of_labels = f", corrected by human labels in {by_people} of {len(both)}" * bool(by_people)
+    of_labels = f", corrected by human labels in {by_people} of these pairs" * bool(by_people)
     notes = [
         f"old, new: avg@N{of_labels}; low, high: {percent(level)} interval of each change by"
         f" itself; q: p-value adjusted for all {len(q)} pairs (Benjamini and Hochberg)",

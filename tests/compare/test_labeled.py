@@ -10,7 +10,8 @@ from helpers import Capsys, run_of
 from scipy.stats import norm, t
 
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.scoring import labeled, prediction_powered
+from bayes_at_n.pipeline.score.shown import correlation_warning
+from bayes_at_n.scoring import Inflation, labeled, prediction_powered
 
 
 def made(root: Path, name: str, chance: float, accepted: float, dataset: str = "x") -> list[float]:
@@ -73,6 +74,11 @@ def test_datasets_are_pooled_and_the_gate_asks_people_too(tmp_path: Path, capsys
     assert "any look" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_shared_luck_inflates_the_part_of_trials_alone() -> None:
+    [line] = correlation_warning(["a"], Inflation(4.0, 2.0, 6.0, 1e-9), 0.01, 0.95, 0.05)
+    assert f"{(0.05**2 + 3 * 0.01**2) ** 0.5:.4f}, not 0.0500" in line
+
+
 def test_changes_and_rankings_name_what_they_compare(tmp_path: Path, capsys: Capsys) -> None:
     values = [made(tmp_path / night, "a", 0.4, share)[0] for night, share in (("o", 0), ("n", 0.6))]
     for night in "on":
@@ -80,7 +86,9 @@ def test_changes_and_rankings_name_what_they_compare(tmp_path: Path, capsys: Cap
     assert main.main(["compare", f"{tmp_path}/o", f"{tmp_path}/n", "--json"]) == 0
     found: Any = json.loads(capsys.readouterr().out)
     row = next(row for row in found["changes"] if row["model"] == "a")
-    assert [row["old"], row["new"]] == pytest.approx(values) and "in 1 of 2" in found["notes"][0]
+    assert [row["old"], row["new"]] == pytest.approx(values) and "labels in 1 of" in found["notes"][
+        0
+    ]
     made(tmp_path / "n", "c", 0.5, 0.1)
     found = compared(tmp_path / "n", capsys, "model=a,c", "ranking=borda")
     assert [row["method"] for row in found["ranking_methods"]] == ["avg (corrected)", "borda"]
