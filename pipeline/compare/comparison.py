@@ -75,9 +75,9 @@ def compare(cfg: AnalysisConfig) -> None:
     written = files.write(out, "compare", record, tables, figures)
     display.print_json(record)
     note(
-        f"saved {len(tables)} tables and {plural(len(figures), 'figure')} in {written[-1].parent}"
-        " (-v prints them in full); to browse every attempt:"
-        f" {PROGRAM} report with the same settings"
+        f"saved {plural(len(tables), 'table')} and {plural(len(figures), 'figure')} in"
+        f" {written[-1].parent} (-v prints them in full); to browse every attempt: {PROGRAM} report"
+        " with the same settings"
     )
 
 

@@ -152,7 +152,8 @@ def in_words(records: Iterable[Mapping[str, Any]], seconds: float, boxes: bool) 
     # No tokens: a function or a server that does not count them.
     rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
     share = f", {boxed / attempts:.0%} boxed" * boxes
-    return f"{si(rate / max(seconds, 1e-9))} {unit}/s{share}, {truncated / attempts:.0%} truncated"
+    cut = f", {truncated / attempts:.0%} truncated" * bool(boxes or truncated)
+    return f"{si(rate / max(seconds, 1e-9))} {unit}/s{share}{cut}"
 
 
 def _slurm() -> dict[str, Any] | None:
