@@ -74,6 +74,8 @@ class Session:
             "prompt_tokens": 0,
             "longest_s": 0.0,
         }
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(exist_ok=True)  # once: the folder may be replaced later
         self.save()
 
     def lived(self) -> float:
@@ -117,7 +119,6 @@ class Session:
         self._saved_at = time.monotonic()
         self.record["state"] = state or self.record["state"]
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(exist_ok=True)
             runfolder.write_json(self._path, self.now(), sync=self.record["ended"])
 
     def now(self) -> dict[str, Any]:
