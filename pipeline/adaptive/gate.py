@@ -73,7 +73,8 @@ def compare(cfg: CompareConfig) -> int:
     if any(part.labels and part.state.known.settled and part.fate == "open" for part in parts):
         why = "human labels do not agree, or are too few: `label` more"
     sets = joined(part.cohort.dataset for part in parts if part.fate == fate)
-    rest = f"; {why}" if fate == "open" else f"; {percent(policy.confidence)} sure, at any look"
+    often = ", at any look" * (not any(part.labels for part in parts))
+    rest = f"; {why}" if fate == "open" else f"; {percent(policy.confidence)} sure{often}"
     sentence = f"{verdict}: {words.format(new=new, sets=sets)}, on these questions{rest}"
     record: dict[str, Any] = {"verdict": verdict, "sentence": sentence, "base": base, "new": new}
     record |= {"policy": asdict(policy), "datasets": board.rows, "notes": board.notes}
@@ -119,7 +120,7 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
     sure = 1 - 2 * level / len(parts)
     for i, part in enumerate(parts):
         if by_people := labeled.corrected(part.cohort, sure):  # outcomes alone are no proof then
-            (base, new), (s_base, s_new), *_ = by_people[0]
+            (base, new), (s_base, s_new), *_ = by_people[1]
             people = scoring.compare_scores(new, s_new, base, s_base, sure)
             holds[i] &= people.lo > part.bound
             fails[i] &= people.hi < part.bound
@@ -220,7 +221,7 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
         )
         if people:
             ends = f"{100 * people.lo:+.2f} to {100 * people.hi:+.2f}"
-            text += f"; corrected by human labels {100 * people.difference:+.2f} ({ends})"
+            text += f"; by human labels {100 * people.difference:+.2f} ({ends}, at this look)"
         if basis.dependent:
             text += f"; by whole trials, as {basis.dependent}: sampling.seeds=independent needs far"
             text += " fewer"

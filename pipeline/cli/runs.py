@@ -174,7 +174,7 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
             if group is not groups[-1]:
                 sampled([run.path for run in runs if not runfolder.pending(run)])
         for order in running:
-            residents.ended(order, wait=True)
+            residents.run(order)
 
 
 def _without_gpu(cfg: RunConfig) -> list[str]:

@@ -104,7 +104,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
         rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * raced
         shape = 1, models, questions
         race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100)
-        log_e, needed = np.zeros((models, models)), float(np.log(race.needed.better))
+        log_e, needed = np.full((models, models), np.nan if why else 0.0), race.needed.better
         for trial in range(rounds.max()):
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
@@ -112,7 +112,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
         coupled = joined([*dict.fromkeys(r.name for r in cohort.runs() if seeds_couple(r.run))], 3)
         why = dependent(scoring.shared_luck(cohort.matrix()), coupled) if raced else why
         sure = race.better[0] & (why is None), race.tied[0] & (why is None)
-        cohort.scored[key] = Claims(log_e, needed, *sure, why)
+        cohort.scored[key] = Claims(log_e, float(np.log(needed)), *sure, why)
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 

@@ -75,9 +75,9 @@ def compare(cfg: AnalysisConfig) -> None:
     written = files.write(out, "compare", record, tables, figures)
     display.print_json(record)
     note(
-        f"saved {len(tables)} tables and {plural(len(figures), 'figure')} in {written[-1].parent}"
-        " (-v prints them in full); to browse every attempt:"
-        f" {PROGRAM} report with the same settings"
+        f"saved {plural(len(tables), 'table')} and {plural(len(figures), 'figure')} in"
+        f" {written[-1].parent} (-v prints them in full); to browse every attempt: {PROGRAM} report"
+        " with the same settings"
     )
 
 
@@ -175,7 +175,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
-    runs = ((member.name, member.run) for member in cohort.runs())
+    runs = ((member.name, member.run) for member in cohort.members)
     if (corrected := people.of_runs(runs)) is not None:
         tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})

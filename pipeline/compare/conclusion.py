@@ -96,7 +96,9 @@ and is the best with probability 0.97 (0.97 on similar questions)']
     def _remedy(self) -> list[str]:
         """Write what would settle it."""
         if self.dependent == CORRECTED:
-            return [f"{CORRECTED}, which settle nothing: `label` more attempts to narrow intervals"]
+            return [
+                f"{CORRECTED}, so nothing is settled: `label` more attempts to narrow intervals"
+            ]
         if self.dependent is not None:
             remedy = "sample with seeds=independent, or use `settle independent=trials`"
             return [f"{self.dependent}, so nothing is settled: {remedy}"]
@@ -112,7 +114,7 @@ and is the best with probability 0.97 (0.97 on similar questions)']
                 " power, if they differ as much as here), since each has one trial only"
             ]
         if self.trials is None or self.fewest is None:
-            return [f"no number of trials is known to tell {pair}"]
+            return [f"no number of attempts is known to tell {pair}"]
         span = f"at least {_about(self.fewest)}, perhaps more than is practical"
         if self.most is not None:
             span = f"{_about(self.fewest)} to {_about(self.most)}"

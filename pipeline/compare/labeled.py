@@ -10,42 +10,46 @@ from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.score import people
 from bayes_at_n.pipeline.store import labels, outcomes
 from bayes_at_n.pipeline.store.outcomes import PENDING
+from bayes_at_n.scoring.intervals.judged import Corrected
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.numerics.results import Summary, normal_summary
 
 CORRECTED = "scores are corrected by human labels"
 
 
-def corrected(cohort: Cohort, level: float) -> tuple[Summary, Floats] | None:
-    """Correct the models' avg, (L,), also by question, (L, M); None unless all runs have labels.
+def corrected(cohort: Cohort, level: float) -> tuple[Summary, Summary, Floats] | None:
+    """Correct the models' avg, once for a cohort; None unless all runs have labels.
 
-    Sigma is that of a normal as wide, for all pairs at once, as Student's with few labels.
+    Returns scores, (L,), with the intervals that `score` prints; the same for comparisons, with the
+    sigma of a normal as wide, for all pairs at once, as Student's with few labels; and means by
+    question, (L, M). Of pooled datasets the first are those for comparisons, too.
     """
     if (key := ("labels", level)) not in cohort.scored:
-        z = scoring.pairs_quantile(max(len(cohort.names), 2), level)
-        known = [
-            [of for m in cohort.runs() if m.name == name and (of := _of_run(m, level, z))]
-            for name in cohort.names
-        ]
+        runs = [member for member in cohort.runs() if member.name in cohort.names]
+        complete = all(labels.files(of.run) for of in runs)
+        found = [(of.name, known) for of in runs if complete and (known := _of_run(of, level))]
         cohort.scored[key] = None
-        if all(len(of) == len(cohort.parts or [cohort]) for of in known):
-            shares = np.stack([np.concatenate([by for by, _ in of]) for of in known])
-            sigma = np.array([np.linalg.norm([by.size * s for by, s in of]) for of in known])
-            score = normal_summary(shares.mean(axis=1), sigma / shares.shape[1], level)
-            cohort.scored[key] = score, shares
+        if found and len(found) == len(runs):
+            z = scoring.pairs_quantile(max(len(cohort.names), 2), level)
+            models = [[of for of_name, of in found if of_name == name] for name in cohort.names]
+            shares = np.stack([np.concatenate([by for _, by in of]) for of in models])
+            sums = [[by.size * one.normal_sigma(z) for one, by in of] for of in models]
+            sigma = np.array([np.linalg.norm(of) for of in sums]) / shares.shape[1]
+            avg = normal_summary(shares.mean(axis=1), sigma, level)
+            own = avg if cohort.parts else Summary(*np.array([of[0][0][:4] for of in models]).T)
+            own = own._replace(value=own.value.clip(0, 1))
+            cohort.scored[key] = own, avg, shares
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 
 def shares(cohort: Cohort, level: float) -> Floats:
     """Return the mean outcome of each question, (L, M), corrected where models are."""
     known = corrected(cohort, level)
-    return known[1] if known else scoring.values(cohort.matrix()).mean(axis=2).filled(np.nan)
+    return known[2] if known else scoring.values(cohort.matrix()).mean(axis=2).filled(np.nan)
 
 
-def _of_run(member: Member, level: float, z: float) -> tuple[Floats, float] | None:
-    """Correct a run's avg on the questions compared: by question, (M,), and its sigma."""
-    if not labels.files(member.run):
-        return None
+def _of_run(member: Member, level: float) -> tuple[Corrected, Floats] | None:
+    """Correct a run's avg on the questions compared, also by question, (M,)."""
     graded = outcomes.read(member.run, quiet=True)
     index = {name: i for i, name in enumerate(graded.question_ids)}
     at = np.array([index[name] for name in member.question_ids])
@@ -55,4 +59,4 @@ def _of_run(member: Member, level: float, z: float) -> tuple[Floats, float] | No
         return None
     found = scoring.prediction_powered(sample := known[1]["outcomes"], level)
     parts = np.bincount(np.asarray(sample.rows), sample.parts(found.rate, found.value)) * at.size
-    return parts[at.argsort().argsort()], found.normal_sigma(z)
+    return found, parts[at.argsort().argsort()]

@@ -49,6 +49,7 @@ class ModelScores(NamedTuple):
     headline: Summary  # the score of each model alone, under its `prior`
     prior: npt.NDArray[np.str_]  # as `scoring.score_prior` has it
     avg: Summary  # what models are compared by: with the paper's sigma, or corrected by labels
+    of_trials: Floats  # sigma of avg without the error of judges
     inflation: Inflation  # of the variance of trials
     order: npt.NDArray[np.intp]  # positions in the order of avg, best first
 
@@ -69,13 +70,14 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             headline = likelihood.accuracy(matrix[..., 0], level, cohort.clusters)
             priors = np.full(len(matrix), "options")
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
+        of_trials = avg.sigma
         if by_people := labeled.corrected(cohort, level):
-            headline = avg = by_people[0]
+            headline, avg, _ = by_people
             priors = np.full(len(matrix), "labels")
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
         order = np.lexsort((avg.sigma, -avg.value))
         luck = scoring.inflation(matrix, confidence=level)
-        cohort.scored[key] = ModelScores(headline, priors, avg, luck, order)
+        cohort.scored[key] = ModelScores(headline, priors, avg, of_trials, luck, order)
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 
@@ -288,7 +290,9 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
             "numbers of trials differ, so models are ordered and ranked by avg, which has no prior"
         )
     avgs = [f"avg of {name}" for name in cohort.names]
-    notes += correlation_warning(avgs, scored.inflation, scored.avg.sigma, s.confidence)
+    notes += correlation_warning(
+        avgs, scored.inflation, scored.of_trials, s.confidence, scored.avg.sigma
+    )
     if any(m.votes for m in others(cfg)):
         for name, of in zip(cohort.names, cohort.votes, strict=True):
             left_out = votes.left_out(others(cfg), of).items()

@@ -55,13 +55,15 @@ def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     }
     names = np.array(cohort.names)
     pairs = [f"{a} minus {b}" for a, b in zip(names[upper], names[lower], strict=True)]
-    sigma = np.hypot(scored.avg.sigma[upper], scored.avg.sigma[lower])
+    whole, of_trials = (
+        np.hypot(of[upper], of[lower]) for of in (scored.avg.sigma, scored.of_trials)
+    )
     notes += [
         "by truncation: the part of the difference that arises because the lower model finishes"
         " fewer attempts (at the mean of both models' accuracies on finished attempts)",
         "trials: of each model in a new experiment with 90% power for such a difference; to extend"
         " these runs use `settle`, which may look as often as it likes",
-        *correlation_warning(pairs, luck, sigma, cfg.scoring.confidence),
+        *correlation_warning(pairs, luck, of_trials, cfg.scoring.confidence, whole),
     ]
     return of_columns(title("adjacent models", cohort), columns, notes)
 

@@ -88,8 +88,9 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     names, (tensor, notes) = cfg.ranking.chosen(), complete(cohort, least=1)
     seconds, ours = cfg.ranking.seconds or SECONDS, tables["leaderboard"].rows
     models, plain = [row["model"] for row in ours], [row["rank"] for row in ours]
+    metric = "avg (corrected)" if ours[0]["prior"] == "labels" else "avg@N"
     rows: list[dict[str, Any]] = [
-        {"method": "avg@N"}
+        {"method": metric}
         | {f"{row['model']}_rank": row["rank"] for row in ours}
         | {f"{row['model']}_score": row["avg"] for row in ours}
     ]
@@ -121,5 +122,6 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
     columns = [Column("method", "method", align="left"), Column("tau_b", "τ_b", format="{:.3f}")]
     columns += [Column(f"{model}_rank", model) for model in models]
     columns += [Column(f"{model}_score", f"{model} score", wide=True) for model in models]
-    notes.insert(0, f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by avg@N")
+    about = f"ranks by methods of scorio {version('scorio')}; τ_b: with the order by {metric}"
+    notes.insert(0, about + ", outcomes are the judge's" * (metric != "avg@N"))
     return Table(title("rankings by method", cohort), columns, rows, notes)

@@ -65,9 +65,10 @@ def grade(run: Run) -> None:
         unboxed = no_box and no_box >= _UNBOXED * (len(box) - cut)
         if changed is not None:  # then earlier grades, as of an import, say whether it is wrong
             unboxed = unboxed and any(row["kind"] == "correct → no_answer" for row in changed)
-        if unboxed and not attempts.whole_texts(run.cfg):
+        if unboxed and run.cfg.dataset.answer != "code" and not attempts.whole_texts(run.cfg):
+            what = "box" if run.cfg.boxed else "match"  # of dataset.pattern
             warn(
-                f"{run.path}: {no_box} of {len(box)} attempts have no box; try another"
+                f"{run.path}: {no_box} of {len(box)} attempts have no {what}; try another"
                 " dataset.answer (number, choice, exact, regex) or dataset.boxes=or_math"
             )
         _warn_unparsable(run, table)

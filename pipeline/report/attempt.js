@@ -64,7 +64,7 @@ function withNumbers(text) {
 
 // How it was judged, how long it is and how sure, and its categories: what is not known is not there.
 function factsCard(attempt) {
-  const { outcome, box, layer, reason, cut, tokens, bits, prompt_bits: promptBits, seconds, a, b, c } = attempt;
+  const { outcome, gold, box, layer, reason, cut, tokens, bits, prompt_bits: promptBits, seconds, a, b, c } = attempt;
   const known = (value, text) => (value === null ? null : text(value));
   const raw = [attempt.log_a, attempt.log_b, attempt.log_c];
   const three = (numbers) => (numbers.includes(null) ? null : ["correct", "incorrect", "invalid"]
@@ -74,7 +74,7 @@ function factsCard(attempt) {
   const grading = layer === "imported" ? "outcome as imported" : reason && `${reason} (layer: ${layer})`;
   return html`<div class="cards">${card("Details", facts([
     ["grader", outcome === null ? "not graded" : grading],
-    ["answer", box === "boxed" || box === null ? null : `in no \\boxed: ${words(box)}`],
+    ["answer", box === "boxed" || box === null || lines(gold) ? null : `in no \\boxed: ${words(box)}`],
     ["verifier", three([a, b, c])], ["before calibration", three(raw.map((log) => known(log, Math.exp)))],
     ["ended", known(cut, (value) => (value ? "truncated at its token limit" : "by itself"))],
     ["tokens", known(tokens, count)], ["NLL per token", known(bits, (value) => `${fixed(value, 2)} bits`)],

@@ -71,7 +71,8 @@ def draw(run: Run) -> labels.Drawn:
         raise shown.without_outcomes(run, found)
     doubts = people.doubts(run, found, keys) if before else np.zeros(keys.size)
     now, number = label_chances(doubts, size, left), len(sample.chances)
-    rng = np.random.default_rng([run.cfg.sampling.seed or 0, keys.size, number])
+    words = run.cfg.sampling.seed or 0, keys.size, number, *run.path.name.encode()
+    rng = np.random.default_rng(words)  # runs are drawn independently of each other
     more = keys[left][drawn_sample(now[left], rng)]
     sample = labels.Drawn(
         keys,

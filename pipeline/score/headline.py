@@ -43,6 +43,8 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
     'avg@1, interval over questions: the prior cannot be estimated from one trial'
     >>> named({"a": "estimated", "b": "none"})[1]
     ", prior estimated from these questions (b: avg, paper's interval, as it cannot be estimated)"
+    >>> named({"a on x": "uniform", "a on y": "labels"})[1]
+    ', uniform prior (a on y: corrected avg)'
     """
     if len(kinds := {*priors.values()}) == 1 and kinds <= _BY_LIKELIHOOD.keys():
         return _BY_LIKELIHOOD[kinds.pop()], ", by likelihood, interval over questions"
@@ -53,9 +55,8 @@ def named(priors: Mapping[str, str], trials: int | str = "N") -> tuple[str, str]
     if len(lacking) == len(priors):
         why = f"cannot be estimated from {'one trial' if trials == 1 else 'these questions'}"
         return f"avg@{trials}", f", {interval}: the prior {why}"
-    if "uniform" in priors.values():
-        return f"Bayes@{trials}", ", uniform prior"
-    but = f" ({joined(lacking, 5)}: avg, {interval}, as it cannot be estimated)"
     by_people = [name for name, prior in priors.items() if prior == "labels"]
+    but = f" ({joined(lacking, 5)}: avg, {interval}, as it cannot be estimated)"
     but = but * bool(lacking) + f" ({joined(by_people, 5)}: corrected avg)" * bool(by_people)
-    return f"Bayes@{trials}", f", prior estimated from these questions{but}"
+    known = "uniform prior" if "uniform" in kinds else "prior estimated from these questions"
+    return f"Bayes@{trials}", f", {known}{but}"

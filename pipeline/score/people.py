@@ -4,6 +4,7 @@ The judge is whatever decides the run's outcomes; the verifier, where its verdic
 them, is a second one. Corrected scores estimate avg@N under human labels.
 """
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,9 +24,13 @@ from bayes_at_n.scoring.numerics.inputs import Floats, values
 from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Parts = dict[str, Any]
+_LATER = ("verifier", "labels alone")  # rows behind those of the outcomes' judge
 GROUPS = ("shorter", "longer")  # half of the attempts
 _ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
-_USED = "models are compared by corrected scores if all have labels; model= leaves out the others"
+_USED = (
+    "models are compared by corrected scores if all have labels (model= leaves out the others);"
+    " other metrics, categories, token limits and rubrics are the judge's"
+)
 
 
 def keys_of(graded: Outcomes) -> Ints:
@@ -144,7 +149,8 @@ def of_runs(runs: Iterable[tuple[str, Run]]) -> Table | None:
     rows, columns = list[Parts](), list[Column]()
     for name, run in runs:
         if labels.files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
-            own = (row for row in made[1].rows[:6] if "missed" in row or "corrected" in row["who"])
+            of_judge = itertools.takewhile(lambda row: row["who"] not in _LATER, made[1].rows)
+            own = (row for row in of_judge if "missed" in row or "corrected" in row["who"])
             rows += [{"model": name, **row} for row in own]
             columns = [Column("model", "model", align="left"), *made[1].columns]
     return Table("corrected by human labels", columns, rows, [_ERRORS, _USED]) if rows else None

@@ -159,13 +159,20 @@ def warn_of_intervals(scores: Parts) -> None:
 
 
 def correlation_warning(
-    names: Sequence[str], found: "scoring.Inflation", sigma: npt.ArrayLike, confidence: float
+    names: Sequence[str],
+    found: "scoring.Inflation",
+    sigma: npt.ArrayLike,
+    confidence: float,
+    whole: npt.ArrayLike | None = None,
 ) -> list[str]:
     """Warn where trials vary more than trials of independent attempts would.
 
-    `sigma` of each name's score takes attempts as independent; `confidence`: of what was `found`.
+    `sigma` of each name's score takes attempts as independent; `confidence`: of what was `found`;
+    `whole`: sigma with the error of judges, which is not of trials.
     """
     value, low, high, p, own = map(np.atleast_1d, (*found, sigma))
+    stated = own if whole is None else np.atleast_1d(whole)
+    true = np.sqrt(stated**2 + (value - 1) * own**2)
     sure = np.flatnonzero(p * len(names) < scoring.INFLATION_LEVEL)
     if not sure.size:
         return []
@@ -176,7 +183,7 @@ def correlation_warning(
         f"{names[most]}: attempts of one trial are correlated: the variance between trials is"
         f" {value[most]:.2f} times ({percent(confidence)} interval {low[most]:.2f} to"
         f" {high[most]:.2f}) that of independent attempts, so σ is"
-        f" {own[most] * value[most] ** 0.5:.4f}, not {own[most]:.4f}; sampling.seeds=independent"
+        f" {true[most]:.4f}, not {stated[most]:.4f}; sampling.seeds=independent"
         f" avoids it{more}"
     ]
 

@@ -220,7 +220,7 @@ def _scores(
         scores["with_prior"] = _named(posterior)
         if line := priors.drifted(prior, matrix, level):
             warn(line)
-    scores["shares"] = _shares(graded)
+    scores["shares"] = _shares(graded, run.cfg.boxed)
     if graded.points is not None:
         scores["points"] = _points(run, graded)
     if mapped:
@@ -252,11 +252,12 @@ def _named(summary: Sequence[float], mean: str = "mu") -> Parts:
     return dict(zip((mean, "sigma", "low", "high"), summary, strict=True))
 
 
-def _shares(graded: Outcomes) -> dict[str, float]:
-    """Compute the shares of outcomes, and of boxes that explain a missing answer."""
+def _shares(graded: Outcomes, boxed: bool) -> dict[str, float]:
+    """Compute the shares of outcomes, and of what explains a missing answer."""
     counts = {name: (graded.codes == code).sum() for code, name in enumerate(OUTCOMES)}
     boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
-    counts |= {"truncated": boxes["truncated"], "unboxed": boxes["no_box"] + boxes["unclosed"]}
+    unboxed = boxes["no_box"] + boxes["unclosed"]
+    counts |= {"truncated": boxes["truncated"], "unboxed": unboxed * boxed}
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
 
 

@@ -39,7 +39,7 @@ from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.conventions import KNOWN
 
 GRADES_TABLE = Derived("grades", GRADES, "grade", verifiers.VERSION)
-VERDICTS_TABLE = Derived("verdicts", VERDICTS, "verify", 1)
+VERDICTS_TABLE = Derived("verdicts", VERDICTS, "verify", 2)
 _OF_DATASET = ("answer", "boxes", "pattern", "conventions")
 # Settings that decide a grade, which `grade` stores in the folder.
 SETTINGS = ("grading", *(f"dataset.{name}" for name in _OF_DATASET), "model.reasoning_end")

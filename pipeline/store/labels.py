@@ -88,13 +88,13 @@ def read(run: Run, keys: Ints) -> People | None:
         note(f"{run.path}: left out: {lost} of attempts that were not drawn, or have no outcome")
     if not usable.any():
         return None
-    known, places = known[usable], places[usable]
+    done, known, places = known, known[usable], places[usable]
     said = [[of[key] for of in by.values() if key in of] for key in known.tolist()]
     values = np.array([np.mean([row["correct"] for row in of]) for of in said])
     of_rows = np.array([of[0]["chance"] or 0.0 for of in said])
     chances: Floats | None = of_rows if of_rows.all() else None
     if sample is not None:  # of each draw a random part is labeled
-        part = np.bincount(sample.draws, np.isin(sample.order, known)) / np.bincount(sample.draws)
+        part = np.bincount(sample.draws, np.isin(sample.order, done)) / np.bincount(sample.draws)
         of_draws = sample.chances[:, rowkeys.rows_of(known, sample.keys)]
         chances = 1 - np.prod(1 - part[:, None] * of_draws, axis=0)
     of_people = {name: {k: float(r["correct"]) for k, r in of.items()} for name, of in by.items()}

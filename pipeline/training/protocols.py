@@ -44,7 +44,7 @@ def _over_questions(R: Any, confidence: float, **_: Any) -> Summary:
     return found._replace(high=np.minimum(found.high, 0.0))  # minus bits per byte
 
 
-ONCE = replace(AVERAGE, interval=_over_questions)  # of answers that are not random, (n, M, 1)
+ONCE = replace(AVERAGE, label="accuracy", interval=_over_questions)  # not random, (n, M, 1)
 BITS = replace(ONCE, label="-bits per byte")
 
 

@@ -6,7 +6,7 @@ Plan the runs, evaluate what is pending, analyze, save.
 import shlex
 from collections.abc import Sequence
 
-from bayes_at_n.pipeline.base.console import note, results, warnings_once
+from bayes_at_n.pipeline.base.console import note, plural, results, warnings_once
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.trajectory import load
 from bayes_at_n.pipeline.display import table as tabular
@@ -46,9 +46,10 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
         )
         evaluate.evaluate(planned, work, request.cfg.merge.keep)
         curves = saved.read(planned, request)
-        if short := [m for m in protocols.metrics(request.cfg.metrics) if m.k > curves[0].trials]:
-            titles = ", ".join(metric.title() for metric in short)
-            note(f"{titles} left out, as there are only {curves[0].trials} trials")
+        trials = max((curve.trials for curve in curves if not curve.fixed), default=0)
+        short = [m.title() for m in protocols.metrics(request.cfg.metrics) if m.k > trials > 0]
+        if short:
+            note(f"{', '.join(short)} left out, as there are only {plural(trials, 'trial')}")
         saved.show(saved.save(curves, request, planned, warnings), request.cfg)
 
 

@@ -173,7 +173,7 @@ def report(run: Run) -> None:
     _show(measures, both, len(attempts) - len(comparable))
     if measures:
         measures |= {"fit": fitted, "truth": "the grader's outcomes"}
-    measures |= {"agreement": both.table.tolist(), "kappa": both.cohen.kappa}
+    measures |= {"agreement": both.table.tolist(), "kappa": both.kappa}
     runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)
 
 
@@ -191,15 +191,13 @@ def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) ->
         show(Table(title, heads, rows))
     heads, rows = columns(align="left", grader="grader"), []
     heads += columns(A="A correct", B="B incorrect", C="C invalid")
-    for i, name in enumerate(("correct", "not correct")):
-        shares = zip(LABELS, both.table[i], both.percent.filled(0)[i], strict=True)
-        rows.append({"grader": name} | {x: f"{n} ({share:.1f}%)" for x, n, share in shares})
+    for name, counts in zip(("correct", "not correct"), both.table, strict=True):
+        shares = zip(LABELS, counts, counts / max(counts.sum(), 1), strict=True)
+        rows.append({"grader": name} | {x: f"{n} ({share:.1%})" for x, n, share in shares})
     extra = f" ({left_out} without the grader's decision are left out)" if left_out else ""
     show(Table(f"grader and verifier, {both.table.sum()} attempts{extra}", heads, rows))
-    cohen, kappa = both.cohen, "undefined, because both are constant"
-    if cohen.kappa is not None:
-        kappa = f"{cohen.kappa:.3f} (standard error {cohen.stderr:.3f})"
-    by_chance = f"by chance {cohen.expected:.1%}; Cohen's kappa {kappa}"
-    results.print(f"agree on {cohen.observed:.1%}, {by_chance}")
+    kappa = "undefined, because both are constant" if both.kappa is None else f"{both.kappa:.3f}"
+    by_chance = f"by chance {both.expected:.1%}; Cohen's kappa {kappa}"
+    results.print(f"agree on {both.observed:.1%}, {by_chance}")
     differ = both.table[0, 1:].sum() + both.table[1, 0]
     note_alone(f"verify: {differ} disagreements; `report` lists them, most confident first")

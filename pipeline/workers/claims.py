@@ -143,16 +143,15 @@ class Claims:
     def _refresh(self) -> None:
         """Follow the list if that is due; from time to time release what dead workers claimed."""
         now, idle = time.monotonic(), not self._ready
-        if (age := now - self._listed_at) < (POLL_S / 2 if idle else POLL_S):
+        if now - self._listed_at < (POLL_S / 2 if idle else POLL_S):
             return
-        # Claims were deleted, or may have been while this process was suspended.
-        if not self._follow() or age > lease.EXPIRE_S:
+        if not self._follow():
             self.read()
         if (idle and not self.free) or now - self._checked_at > heartbeat.HEARTBEAT_S:
             self._checked_at = now
             holders = {self.holder(position) for position in self.pending} - {""}
             run, clock = self.folder.parent, self.heartbeat.now
-            others = (self._alive | holders) - {self.me}
+            others = (self._alive | self._dead | holders) - {self.me}
             self._dead = {o for o in others if lease.is_dead(heartbeat.path_of(run, o), clock)}
             self._alive -= self._dead
             if self._dead & holders:
@@ -162,8 +161,8 @@ class Claims:
                 )
 
     def _follow(self) -> bool:
-        """Read new claims and marks; return False if claims were deleted."""
-        names = list[str]()
+        """Read new claims and marks, all if claims were or may be deleted; return False then."""
+        names, before = list[str](), self._listed_at
         with suppress(FileNotFoundError):
             names = os.listdir(self.folder)
         self._listed_at = time.monotonic()
@@ -171,7 +170,8 @@ class Claims:
         self._alive = {self.me} | leases - self._dead
         marked = {int(n.removesuffix(DONE)) for n in names if n.endswith(DONE)}
         last = max(marked.union(int(name) for name in names if name.isdecimal()), default=-1)
-        if cleared := len(self._list) > last + 1:
+        # While this process was suspended, the list may have been deleted and begun anew.
+        if cleared := len(self._list) > last + 1 or self._listed_at - before > lease.EXPIRE_S:
             self._list, self._claim, self._done = [], {}, set()
         while len(self._list) <= last:
             self._read_next()

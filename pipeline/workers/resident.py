@@ -57,7 +57,7 @@ class Order(NamedTuple):
     @property
     def label(self) -> str:
         """Return the run folder or the model, for messages."""
-        return self.cfg.run_dir if self.cfg else self.model
+        return self.cfg.run_dir if self.cfg else self.model or self.command[1]
 
 
 class _Process(NamedTuple):
@@ -101,8 +101,7 @@ class Residents:
         if not select.select([statuses], [], [], None if wait else 0)[0]:
             return None
         self._busy.discard((order.model, order.gpus))
-        line = statuses.readline()
-        code = int(line) if line else process.wait()
+        code = int(statuses.readline() or process.wait())
         return code if code >= 0 else 128 - code
 
     def stop(self, number: int) -> None:
@@ -118,7 +117,7 @@ class Residents:
         return status
 
     def follow(self, order: Order) -> int:
-        """Run a command and return its exit status.
+        """Run a command, or wait for one that was begun, and return its exit status.
 
         A terminal's Ctrl-C reaches the resident process itself; other signals are passed on. After
         a signal the status is that of a stop, even if the command had just finished.
@@ -130,7 +129,8 @@ class Residents:
             if number != signal.SIGINT:
                 self.stop(number)
 
-        self.begin(order)
+        if (order.model, order.gpus) not in self._busy:
+            self.begin(order)
         with children.handled_by(pass_on):
             status = self.ended(order, wait=True) or 0
         if signals and status not in STOPPED:

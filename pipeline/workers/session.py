@@ -74,6 +74,8 @@ class Session:
             "prompt_tokens": 0,
             "longest_s": 0.0,
         }
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(exist_ok=True)  # once: the folder may be replaced later
         self.save()
 
     def lived(self) -> float:
@@ -117,7 +119,6 @@ class Session:
         self._saved_at = time.monotonic()
         self.record["state"] = state or self.record["state"]
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(exist_ok=True)
             runfolder.write_json(self._path, self.now(), sync=self.record["ended"])
 
     def now(self) -> dict[str, Any]:
@@ -152,7 +153,8 @@ def in_words(records: Iterable[Mapping[str, Any]], seconds: float, boxes: bool) 
     # No tokens: a function or a server that does not count them.
     rate, unit = (tokens, "tokens") if tokens else (attempts, "attempts")
     share = f", {boxed / attempts:.0%} boxed" * boxes
-    return f"{si(rate / max(seconds, 1e-9))} {unit}/s{share}, {truncated / attempts:.0%} truncated"
+    cut = f", {truncated / attempts:.0%} truncated" * bool(boxes or truncated)
+    return f"{si(rate / max(seconds, 1e-9))} {unit}/s{share}{cut}"
 
 
 def _slurm() -> dict[str, Any] | None:

@@ -76,12 +76,19 @@ class Labeled(NamedTuple):
         return np.asarray(part)
 
     def of_trials(self, chance: Floats) -> float:
-        """Return the variance that trials add: `chance`, (n,), is averaged within each question."""
+        """Return the variance that trials add, from each attempt's `chance` to be correct, (n,).
+
+        Of a question it is that of its mean chance, to which two attempts of the overall mean are
+        added: a single trial, or a few that agree, do not show that a question's trials never vary.
+        The expected value is right where all questions are alike, else larger.
+        """
         if self.rows is None:
             return 0.0
         many, size = np.bincount(self.rows), np.bincount(self.rows, self.w)
-        mean = np.bincount(self.rows, self.w * chance) / size
-        return float((size**2 * mean * (1 - mean) / many).sum())
+        own, overall = np.bincount(self.rows, self.w * chance) / size, float(self.w @ chance)
+        mean = (many * own + 2 * overall) / (many + 2)
+        spread = mean * (1 - mean) / (1 - many / (many + 2) ** 2)
+        return float((size**2 * spread / many).sum())
 
 
 def labeled(

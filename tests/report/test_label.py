@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.report import label
 from bayes_at_n.pipeline.score import people
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import labels
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 MARKS = {f"q{i}": "1100101101" for i in range(1, 7)}  # 60 attempts
 
@@ -50,6 +50,8 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     read = labels.read(run, second.keys)  # of the second draw a half
     assert read and read.chances == pytest.approx(1 - 0.8 * (1 - later[read.at] / 2))
+    some = labels.read(run, second.keys[:40])  # as of fewer questions: chances are the same
+    assert some and some.chances == pytest.approx(read.chances[read.at < 40])
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
@@ -74,4 +76,6 @@ def test_a_page_of_several_runs_is_blind_and_refuses_scripts(tmp_path: Path) -> 
     names = [row["run"] for row in rows]
     assert len(rows) == 120 and names != sorted(names) and {*names} == {"a-model", "b-model"}
     assert not {"outcome", "label", "a", "model"} & {*rows[0]}
+    first, second = (labels.drawn(open_run(folder.with_name(name))) for name in {*names})
+    assert first and second and first.order.tolist() != second.order.tolist()  # independent
     assert main.main(["label", "labels.sample=3"]) == 2  # of no run

@@ -11,7 +11,7 @@ from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.score import current
+from bayes_at_n.pipeline.score import current, people
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import labeled, prediction_powered
@@ -68,6 +68,15 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     score(again(run, f"labels={path.rename(tmp_path / 'ben.jsonl')}"))
     agreed = json.loads((run.path / "scores.json").read_text())["people"]["agreement"]
     assert agreed["people"] == ["ana", "ben"] and agreed["same"] == 0.0 and agreed["units"] == 1
+
+
+def test_compare_shows_the_judge_of_outcomes_alone(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")  # all attempts are as long, and the verifier says otherwise
+    (run.path / "labels").mkdir()
+    line = json.dumps({"question_id": "q1", "trial": 0, "correct": True})
+    (run.path / "labels" / "ana.jsonl").write_text(line)
+    table = people.of_runs([("run", run)])
+    assert table and [row["who"].strip() for row in table.rows] == ["outcomes", "corrected"]
 
 
 def test_points_are_corrected_as_shares_of_all_points(tmp_path: Path) -> None:

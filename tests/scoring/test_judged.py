@@ -71,6 +71,21 @@ def test_the_interval_holds_the_truth_and_sigma_is_its_error(lenient: bool, chos
     assert 0.75 < error.std() / variance.mean() ** 0.5 < 1.05  # padded by two errors of 62
 
 
+@pytest.mark.parametrize(("trials", "labels"), [(1, 30), (2, 60), (4, 60), (4, 120)])
+@pytest.mark.parametrize("spread", [1, 20])
+def test_few_trials_are_no_proof_of_fixed_questions(trials: int, labels: int, spread: int) -> None:
+    """30 questions, a judge that never errs: what is left is the luck of trials."""
+    rng, questions, held = np.random.default_rng(3), np.repeat(np.arange(30), trials), []
+    for _ in range(300):
+        p = rng.beta(spread, spread, (30, 1))
+        y = (rng.random((30, trials)) < p).ravel().astype(float)
+        at = rng.permutation(y.size)[:labels]
+        sample = labeled(y, y[at], at, questions=questions)
+        for found in (prediction_powered(sample), scoring.misclassification(sample).score):
+            held.append(found.low <= p.mean() <= found.high)
+    assert np.reshape(held, (300, 2)).mean(axis=0).min() > 0.91  # of .95; two errors are .025
+
+
 def test_misclassification_is_a_stratified_beta_posterior() -> None:
     f = np.repeat([1.0, 0.0], [6000, 4000])
     groups = np.tile([0, 1], 5000)

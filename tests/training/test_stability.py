@@ -176,11 +176,11 @@ def test_equal_totals_have_no_difference() -> None:
     assert [row["probability"] for row in rows[:3]] == [0.5] * 3 and not rows[0]["real"]
 
 
-@pytest.mark.parametrize("title", ["avg@1", "-bits per byte"])
+@pytest.mark.parametrize("title", ["accuracy", "-bits per byte"])
 def test_what_is_not_random_varies_between_questions_only(title: str) -> None:
     """Steps are differences on the same questions, and a replicate draws questions."""
     rng = np.random.default_rng(1)
-    R = rng.integers(0, 2, (4, 12, 1)) if title == "avg@1" else -rng.random((4, 12, 1))
+    R = rng.integers(0, 2, (4, 12, 1)) if title == "accuracy" else -rng.random((4, 12, 1))
     one, values = along(R, fixed=True)._replace(R=R), R[..., 0].astype(float)
     rows = stability.curve([one], CFG)
     assert {row["protocol"] for row in rows} == {f"Merge@1, {title}"}

@@ -151,7 +151,7 @@ def test_tables_have_the_form_of_the_paper() -> None:
 @pytest.mark.soak
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 def test_the_suite_on_stand_ins_of_its_datasets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Three checkpoints and two means; HumanEval is the real one where its package is installed."""
     monkeypatch.chdir(tmp_path)
@@ -159,6 +159,7 @@ def test_the_suite_on_stand_ins_of_its_datasets(
     own = ["trajectory", "model=demo", f"checkpoints={DEMO}/step-3[789]00", "merge=2", "suite=map"]
     own += ["sampling.max_tokens=24", "replicates=50", "verifier=none", "trials=4"]
     assert main.main(own) == 0
+    assert "only 4 trials" in capsys.readouterr().err  # not 1, as of greedy decoding
     found = json.loads(next(tmp_path.glob("runs/_trajectory/*/trajectory.json")).read_text())
     tables = found["tables"]
     assert [row["dataset"] for row in tables["merge"]] == TABLE_2

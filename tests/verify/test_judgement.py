@@ -43,6 +43,7 @@ CASES = [
     ("proof", "<points>8 out of 7</points>", None),
     ("proof", "Part 1 earns 3 of 7 points.", None),
     ("scheme", '```json\n{"reasoning": "Lemma \\(a \\le b\\) is proved.", "points": 3}\n```', 3),
+    ("scheme", r'{"reasoning": "as \underline{shown} \u2713", "points": 1}', 1),
     ("scheme", '{"points": 2, "parts": [{"points": 2}, {"points": 0}]}', 2),
     ("scheme", '{"points": 2} No: part 2 is there. {"points": 4.0}', 4),
     ("scheme", '{"points": "7"}', 7),

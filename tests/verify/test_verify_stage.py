@@ -173,7 +173,7 @@ def test_every_number_of_a_verdict(
     views = [MARKS[q][t] == "1" for q, t in known]
     both = agreement(views, ["ABC".index(verdicts[key]["label"]) for key in known])
     assert "11 attempts (1 without" in " ".join(out.split())
-    assert f"agree on {both.cohen.observed:.1%}" in out and "kappa" in out
+    assert f"agree on {both.observed:.1%}" in out and "kappa" in out
     pairs = zip(known, views, strict=True)
     differ = sum((verdicts[key]["label"] == "A") != right for key, right in pairs)
     assert f"{differ} disagreements" in err

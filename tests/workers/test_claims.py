@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import race
 
-from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.pipeline.workers import claims, heartbeat
 from bayes_at_n.pipeline.workers.claims import BLOCK, Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
 
@@ -116,10 +116,8 @@ def test_the_longest_come_first_within_the_last_two_batches(tmp_path: Path, made
     assert begun != sorted(begun) and everything(made) == list(range(PENDING))
 
 
-def test_two_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
-    few, many = (Worker(tmp_path, name, made, pending) for name, pending in (("a", 40), ("b", 100)))
-    third = Worker(tmp_path, "c", made, 70)
-    finish(few, many, third)
+def test_several_numbers_of_trials_at_once(tmp_path: Path, made: Made) -> None:
+    finish(*(Worker(tmp_path, f"w{pending}", made, pending) for pending in (40, 100, 70)))
     assert everything(made) == list(range(100))
 
 
@@ -156,7 +154,7 @@ def test_any_interleaving_makes_everything_once(tmp_path: Path, made: Made, seed
     assert everything(made) == list(range(PENDING))  # known to be dead: nothing is made twice
 
 
-@pytest.mark.parametrize("others", ["are there", "have left"])
+@pytest.mark.parametrize("others", ["are there", "have left", "began anew"])
 def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
     tmp_path: Path, made: Made, others: str
 ) -> None:
@@ -164,6 +162,9 @@ def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
     sleeper.fill()
     assert sleeper.in_flight
     os.utime(sleeper.beat.path, (1, 1))
+    if others == "began anew":
+        claims.clear(tmp_path / "claims", other.beat.now)
+        sleeper.claims._listed_at -= 1000
     finish(other)
     assert made["b"] == set(range(40))
     if others == "have left":
@@ -198,6 +199,15 @@ def test_somebody_deletes_files_of_live_workers(tmp_path: Path, made: Made, what
     finish(*workers)
     # What was under way in that moment may be made twice, and nothing is left out.
     assert set(everything(made)) == set(range(PENDING)) and len(everything(made)) <= PENDING + 8
+
+
+def test_a_dead_worker_gets_no_share(tmp_path: Path, made: Made) -> None:
+    one, two = (Worker(tmp_path, name, made) for name in "ab")
+    two.die()
+    for due in (True, True, False, True, False):  # its heartbeat stays
+        one.claims._checked_at -= 2 * heartbeat.HEARTBEAT_S * due
+        one.claims._refresh()
+        assert one.claims._alive == {"a"}
 
 
 def test_what_one_gives_up_another_makes(tmp_path: Path, made: Made) -> None:
@@ -240,8 +250,7 @@ def test_processes_that_race_for_every_claim(
     monkeypatch.setattr(claims, "POLL_S", 0.05)
 
     def made() -> list[int]:
-        texts = [path.read_text() for path in tmp_path.glob("*.made")]
-        return [int(line) for text in texts for line in text.split()]
+        return [int(n) for path in tmp_path.glob("*.made") for n in path.read_text().split()]
 
     def racing(number: int) -> None:
         name = f"w{number}"

@@ -243,7 +243,8 @@ def test_residents_stay_are_replaced_and_leave(
         assert not {*again} & {*both}
         [alone] = asked(residents, a._replace(gpus="0,1"))  # the other has left
         assert alone[1] == "0,1" and not any(psutil.pid_exists(pid) for pid, _ in again)
+        residents.begin(stopped := a._replace(command=["130"]))
         with pytest.raises(resident.Unfinished) as error:
-            residents.run(a._replace(command=["130"]))
-        assert error.value.exit_code == 130
+            residents.run(stopped)  # waits for it
+        assert error.value.exit_code == 130 and capfd.readouterr().err.count(" 130") == 1
     assert not psutil.pid_exists(alone[0])

@@ -210,6 +210,7 @@ def main() -> None:
     (cpu_s, memory, processes), before, program, of_runs, (file, command, start) = receive()
     failed = build(file, command, program, memory, processes) if file else ""
     limit(cpu_s, memory, processes, written=bool(file))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # a file in memory counts in none of these
     sys.set_int_max_str_digits(0)
     module = type(sys)("__main__" if of_runs else "program")
     sys.modules[module.__name__] = module

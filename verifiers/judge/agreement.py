@@ -9,80 +9,41 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bayes_at_n.verifiers.judge.labels import LABELS, Bools, Ints
-
-
-class Kappa(NamedTuple):
-    """Agreement of two judges beyond chance."""
-
-    observed: float  # share of cases on which they agree
-    expected: float  # share on which judges with these habits would agree by chance
-    kappa: float | None  # 1 is full agreement; None where both judges know one word only
-    stderr: float | None  # for a large sample of independent cases
 
 
 class Agreement(NamedTuple):
     """The grader's outcome against the verifier's label."""
 
     table: Ints  # attempts, (2, 3): rows correct and not correct by the grader, columns A, B, C
-    percent: np.ma.MaskedArray[Any, np.dtype[np.float64]]  # of each row; an empty row is masked
-    cohen: Kappa  # of "correct" against "not", where A is "correct" and B and C are "not"
-
-
-def cohen_kappa(table: npt.ArrayLike) -> Kappa:
-    """Cohen's kappa of counts (K, K) of some cases, rows one judge and columns the other.
-
-    With shares p_ij, row sums r_i, column sums c_i, p_o = sum p_ii and p_e = sum r_i c_i::
-
-        kappa = (p_o - p_e) / (1 - p_e)
-        var   = [ sum_i p_ii ((1 - p_e) - (r_i + c_i) (1 - p_o))^2
-                  + (1 - p_o)^2 sum_{i != j} p_ij (c_i + r_j)^2
-                  - (p_o p_e - 2 p_e + p_o)^2 ] / ( n (1 - p_e)^4 )
-
-    Attempts at one question are alike, so the standard error is too small where there are many
-    trials of few questions. Source: Cohen 1960, "A coefficient of agreement for nominal scales";
-    Fleiss, Cohen and Everitt 1969, "Large sample standard errors of kappa and weighted kappa".
-
-    >>> cohen = cohen_kappa([[20, 5], [10, 15]])
-    >>> round(cohen.kappa, 6), round(cohen.stderr, 4)
-    (0.4, 0.127)
-    """
-    counts = np.asarray(table, dtype=np.float64)
-    n = counts.sum()
-    p = counts / n
-    rows, columns, diagonal = p.sum(axis=1), p.sum(axis=0), np.diag(p)
-    observed, expected = float(diagonal.sum()), float(rows @ columns)
-    # Counts decide, not rounded shares: is every case in one and the same cell of the diagonal?
-    if (np.diag(counts) == n).any():
-        return Kappa(observed, expected, None, None)
-    same = diagonal * ((1 - expected) - (rows + columns) * (1 - observed)) ** 2
-    off = (p - np.diag(diagonal)) * (columns[:, None] + rows[None, :]) ** 2
-    slope = (observed * expected - 2 * expected + observed) ** 2
-    variance = same.sum() + (1 - observed) ** 2 * off.sum() - slope
-    stderr = np.sqrt(max(float(variance), 0.0) / n) / (1 - expected) ** 2
-    return Kappa(observed, expected, (observed - expected) / (1 - expected), float(stderr))
+    observed: float  # share on which they agree
+    expected: float  # share on which judges with these habits would agree by chance
+    kappa: float | None  # Cohen's: 1 is full agreement; None where both know one word only
 
 
 def agreement(correct: Bools, labels: Ints) -> Agreement:
-    """The 2x3 table of grader against verifier, and Cohen's kappa of "correct" against "not".
+    """Count grader against verifier, and compute Cohen's kappa of "correct" against "not".
 
     `correct`, shape (n,), n > 0, says whether the grader finds the attempt correct, and `labels`,
-    likewise, the verifier's label, 0, 1, 2 for A, B, C.
+    likewise, the verifier's label, 0, 1, 2 for A, B, C. With the observed and expected share on
+    which they agree, kappa = (observed - expected) / (1 - expected). Source: Cohen 1960, "A
+    coefficient of agreement for nominal scales".
 
     >>> correct = np.array([True, True, True, False, False])
     >>> both = agreement(correct, np.array([0, 0, 1, 1, 2]))
-    >>> both.table.tolist(), both.percent.round(1).tolist()
-    ([[2, 1, 0], [0, 1, 1]], [[66.7, 33.3, 0.0], [0.0, 50.0, 50.0]])
-    >>> round(both.cohen.observed, 3), round(both.cohen.kappa, 3)
-    (0.8, 0.615)
+    >>> both.table.tolist(), round(both.observed, 3), round(both.kappa, 3)
+    ([[2, 1, 0], [0, 1, 1]], 0.8, 0.615)
     """
     cells = np.bincount(np.where(correct, 0, len(LABELS)) + labels, minlength=2 * len(LABELS))
     table = cells.reshape(2, len(LABELS)).astype(np.int64)
-    totals = np.ma.masked_equal(table.sum(axis=1, keepdims=True), 0)  # type: ignore[no-untyped-call]
-    two_by_two = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
-    return Agreement(table, 100 * table / totals, cohen_kappa(two_by_two))
+    counts = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
+    p = counts / counts.sum()
+    observed, expected = float(np.trace(p)), float(p.sum(axis=1) @ p.sum(axis=0))
+    # Counts decide, not rounded shares: is every case in one and the same cell of the diagonal?
+    constant = (np.diag(counts) == counts.sum()).any()
+    kappa = None if constant else (observed - expected) / (1 - expected)
+    return Agreement(table, observed, expected, kappa)
 
 
 class Alpha(NamedTuple):

@@ -30,7 +30,6 @@ from bayes_at_n.verifiers.judge.labels import (
     FAR,
     LABELS,
     LOWEST,
-    Bools,
     Floats,
     Ints,
     centred,
@@ -43,7 +42,7 @@ from bayes_at_n.verifiers.judge.labels import (
 TEMPERATURE = 1.5  # the fixed one of the paper's authors
 CLIP = 1.0  # nats
 SURE = 1.645  # standard errors: one side of 5 %
-LEAST_LABELLED = 10  # attempts that a temperature is fitted to
+LEAST_LABELLED, LEAST_QUESTIONS = 10, 3  # of attempts that a temperature is fitted to
 TEMPERATURES = (0.05, 20.0)  # where a fitted temperature is looked for
 
 
@@ -188,39 +187,33 @@ def lowers_loss(
 
 
 class Fit(NamedTuple):
-    """A fitted temperature, and what it is worth on attempts that it has not seen."""
+    """A fitted temperature."""
 
     temperature: float  # of the least negative log-likelihood
     stderr: float | None  # None where T is at an end: never wrong, or worse than chance
     fitted: int  # number of attempts that T was fitted to
-    held_out: Bools  # the others, (n,)
 
 
 def fit_temperature(
     logprobs: npt.ArrayLike,
     baselines: npt.ArrayLike,
     labels: Sequence[int] | Ints,
-    held_out: float = 0.2,
-    seed: int = 0,
-    groups: npt.ArrayLike | None = None,
+    groups: npt.ArrayLike,
 ) -> Fit:
-    """The temperature of least negative log-likelihood, fitted to a part of labelled attempts.
+    """The temperature of least negative log-likelihood of labelled attempts.
 
     With z = s - b and u = 1/T the loss of an attempt with label y is log(sum exp(u z)) - u z_y,
-    convex in u, so the search over log T finds the one minimum. Its second derivative in u is
-    the variance of z under the calibrated probabilities; with their sum H, stderr = T^2 / sqrt(H).
-    Attempts at one question are alike: with ``groups`` whole questions are held out, and the
-    standard error is that of scores summed within questions (T^2 / H times the root of the sum of
-    squares, with G/(G - 1) for G groups).
+    convex in u, so the search over log T finds the one minimum. Attempts at one question are alike,
+    so the standard error is that of scores summed within G questions: with H the sum of second
+    derivatives in u, the variances of z under the calibrated probabilities, it is T^2 / H times the
+    root of the sum of squares, times the root of G/(G - 1).
 
     Args:
         logprobs: label log-probs, shape (n, 3).
         baselines: broadcasts to ``logprobs``; zeros fit a temperature without a baseline.
         labels: what the verifier should have said, 0, 1, 2 for A, B, C, shape (n,); at least
             10, of two kinds.
-        held_out: share of the attempts (with ``groups``: of the groups) that T is not fitted to.
-        groups: integers, the question of each attempt, shape (n,), three at least; ``None`` for
-            attempts that have nothing in common.
+        groups: integers, the question of each attempt, shape (n,), three at least.
 
     Raises ValueError: too few labels, kinds or groups, or scores that are equal for all labels.
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv 1706.04599, section
@@ -228,59 +221,38 @@ def fit_temperature(
 
     >>> import numpy as np
     >>> s = np.log([[0.98, 0.01, 0.01]] * 60 + [[0.01, 0.98, 0.01]] * 60)
-    >>> fit = fit_temperature(s, np.zeros(3), [0] * 50 + [1] * 60 + [0] * 10)
+    >>> fit = fit_temperature(s, np.zeros(3), [0] * 50 + [1] * 60 + [0] * 10, range(120))
     >>> fit.fitted, 1.5 < fit.temperature < 3
-    (96, True)
+    (120, True)
     """
-    scores = scores_above(log_array(logprobs, "logprobs"), baselines)
+    scores = centred(scores_above(log_array(logprobs, "logprobs"), baselines))
     truth = np.asarray(labels)
     if len(truth) < LEAST_LABELLED:
         raise ValueError(f"labels has {len(truth)} entries: a fit needs {LEAST_LABELLED} at least")
     if len(np.unique(truth)) < 2:
         raise ValueError(f"labels are all {LABELS[truth[0]]}: a fit needs two kinds at least")
-    scores = centred(scores)
+    if (found := len(np.unique(groups))) < LEAST_QUESTIONS:
+        raise ValueError(f"groups has {found} of them: a fit needs {LEAST_QUESTIONS} at least")
     if not (scores < -1e-9).any():
         raise ValueError("logprobs and baselines differ by the same for all labels: no T fits best")
-    units = np.arange(len(truth))  # what is held out as a whole
-    if groups is not None:
-        units = np.unique(groups, return_inverse=True)[1]
-    out = _held_out(units, held_out, seed, least_fitted=1 if groups is None else 2)
-    fitted, own = scores[~out], truth[~out]
-
     ends = np.log(TEMPERATURES)
     best = scipy.optimize.minimize_scalar(
-        lambda log_temperature: _loss(fitted, own, float(np.exp(log_temperature))),
+        lambda log_temperature: _loss(scores, truth, float(np.exp(log_temperature))),
         bounds=ends,
         method="bounded",
         options={"xatol": 1e-8},
     ).x
     temperature = float(np.exp(best))
     at_end = bool(np.abs(ends - best).min() < 1e-4)
-    clusters = None if groups is None else units[~out]
-    return Fit(
-        temperature,
-        None if at_end else _stderr(fitted, own, temperature, clusters),
-        len(own),
-        out,
-    )
+    stderr = None if at_end else _stderr(scores, truth, temperature, groups)
+    return Fit(temperature, stderr, len(truth))
 
 
 def _loss(scores: Floats, truth: Ints, temperature: float) -> float:
     return -float(picked(log_softmax(scores, temperature), truth).mean())
 
 
-def _held_out(units: Ints, share: float, seed: int, least_fitted: int) -> Bools:
-    """Which attempts are held out, whole units of them."""
-    n = int(units.max()) + 1
-    if n < 3:
-        raise ValueError(f"groups has {n} of them: a split needs 3 at least")
-    size = min(max(round(share * n), 1), n - least_fitted)
-    chosen = np.zeros(n, dtype=np.bool_)
-    chosen[np.random.default_rng(seed).permutation(n)[:size]] = True
-    return chosen[units]
-
-
-def _stderr(scores: Floats, truth: Ints, temperature: float, cluster: Ints | None) -> float | None:
+def _stderr(scores: Floats, truth: Ints, temperature: float, groups: npt.ArrayLike) -> float | None:
     """Standard error of T, see :func:`fit_temperature`; ``None`` without any curvature."""
     logs = log_softmax(scores, temperature)
     p = np.exp(logs)
@@ -291,10 +263,7 @@ def _stderr(scores: Floats, truth: Ints, temperature: float, cluster: Ints | Non
     curvature = float(((p * z**2).sum(axis=-1) - mean**2)[sloped].sum())
     if not curvature > 0:
         return None
-    spread = np.sqrt(curvature)
-    if cluster is not None:
-        slopes = np.where(sloped, mean - z[np.arange(len(truth)), truth], 0.0)
-        _, member = np.unique(cluster, return_inverse=True)
-        sums = np.bincount(member, weights=slopes)
-        spread = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())
+    slopes = np.where(sloped, mean - z[np.arange(len(truth)), truth], 0.0)
+    sums = np.bincount(np.unique(groups, return_inverse=True)[1], weights=slopes)
+    spread = np.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum())
     return float(temperature**2 * spread / curvature)

@@ -15,7 +15,6 @@ FLAT = 0.05  # a distribution is flat if no probability is further than this fro
 # One label for all is a problem with so many correct attempts and so many others: a verifier that
 # finds one in two of the rarer kind misses 10 of 10 once in a thousand times.
 LEAST = 10
-TURNED = 0.02  # share of labels that calibration may change without a word
 
 
 def check_verdicts(

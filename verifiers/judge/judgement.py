@@ -27,7 +27,7 @@ _QUOTED = (
     r"«[^»]*»",
     r"「[^」]*」",
 )
-_ESCAPE = re.compile(r'\\(["\\/bfnrtu])?')
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _DECODER = json.JSONDecoder(strict=False)
 
 

@@ -118,15 +118,13 @@ def report(
     baselines: npt.ArrayLike,
     labels: Labels,
     temperature: float = TEMPERATURE,
-    bins: int = BINS,
 ) -> dict[str, Any]:
     """All measures before (softmax over the labels) and after calibration, ready for JSON.
 
     Label log-probs (n, 3), baselines and temperature are as for :func:`.calibration.calibrate`.
-    Where T was fitted, pass the attempts that were held out. Returns attempts, temperature, and
-    under before and after: accuracy, nll, brier, ece, auroc (or None) and reliability, with one
-    diagram for the largest probability (top) and one for P(A) against "is correct" (a), each with
-    predicted, observed (None in empty bins), counts.
+    Returns attempts, temperature, and under before and after: accuracy, nll, brier, ece, auroc (or
+    None), and reliability: of P(A) against "is correct" (a) predicted, observed (None in empty
+    bins), counts.
 
     >>> import numpy as np
     >>> table = report(np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]]), np.log([0.8, 0.1, 0.1]), [1, 0])
@@ -138,19 +136,14 @@ def report(
     table: dict[str, Any] = {"attempts": len(truth), "temperature": float(temperature)}
     for kind, prob in kinds.items():
         hit = prob.argmax(axis=1) == truth
-        top = reliability(prob.max(axis=1), hit, bins)
-        correct = reliability(prob[:, 0], truth == 0, bins)
+        top = reliability(prob.max(axis=1), hit)
+        correct = reliability(prob[:, 0], truth == 0)
         table[kind] = {
             "accuracy": float(hit.mean()),
             "nll": nll(prob, truth),
             "brier": brier(prob, truth),
             "ece": calibration_error(top),
             "auroc": auroc(prob, truth),
-            "reliability": {"top": _lists(top), "a": _lists(correct)},
+            "reliability": {"a": {k: of.tolist() for k, of in correct._asdict().items()}},
         }
     return table
-
-
-def _lists(diagram: Reliability) -> dict[str, list[Any]]:
-    """What is in the bins; None where one is empty."""
-    return {name: values.tolist() for name, values in diagram._asdict().items()}
