@@ -6,9 +6,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records import logs
-from bayes_at_n.pipeline.records.columns import chat_text
+from bayes_at_n.pipeline.records.columns import LISTED, ORDERED, OUTCOMES, chat_text
 from bayes_at_n.pipeline.records.flat import is_json
-from bayes_at_n.pipeline.records.source import Records, Source, json_lines, printable, start
+from bayes_at_n.pipeline.records.source import ONE_VALUE, Records, Source, json_lines, start
 
 _KEYS = re.compile(rb'"(messages|choices|custom_id)":')
 # Further fields of a line that are names of `columns.COLUMNS`.
@@ -56,6 +56,10 @@ def read(source: Source) -> Records:
             "reasoning_level": request.get("reasoning_effort"),
             "prompt": prompt,
         }
+        if len(choices) > 1:  # what a line says of one answer is of none of several
+            if OUTCOMES & common.keys():
+                source.skipped.add(ONE_VALUE, place)
+            common = {key: common[key] for key in common.keys() - ORDERED - LISTED}
         for number, choice in enumerate(choices):
             key = hash((str(answer.get("id")), number))
             if answer.get("id") and key in seen:
@@ -66,7 +70,7 @@ def read(source: Source) -> Records:
                 model = source.model_of(model_id)
                 yield place, common | _chosen(answer, _object(choice), len(choices), model)
             except (LookupError, ValueError, AttributeError) as error:
-                source.skipped.damaged(place, printable(one_line(error)))
+                source.skipped.damaged(place, one_line(error))
     if requests and not questions:
         raise UserError(f"{source.path}: holds requests only; put the answers beside them")
 

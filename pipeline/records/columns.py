@@ -197,7 +197,7 @@ _NAMING = {*_NAMES["question"], *_NAMES["number"], *_NAMES["id"]} - {"question"}
 _OURS = {"has_box", "verdict_a"}  # columns of our exports, whose category is a label
 CHATS = {*_NAMES["text"], *_NAMES["prompt"]}  # which may be chats
 OUTCOMES = {*_NAMES["outcome"]}
-_ORDERED = {*_NAMES["trial"], *_NAMES["seed"]}  # not of several samples in a list
+ORDERED = {*_NAMES["trial"], *_NAMES["seed"]}  # not of several samples in a list
 _SAMPLED = (*_NAMES["text"], *_NAMES["outcome"])  # of which the first says how many a record lists
 LISTED = {
     *(*_SAMPLED, *_NAMES["answer"], *_NAMES["trial"]),
@@ -343,7 +343,7 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         what = f"lists of different lengths, empty or over {MOST_TRIAL}"
         raise ValueError(f"{what}: {reprlib.repr(sizes)}")
     # What is of all samples together is of none of several; `answer` may be the gold answer.
-    dropped = (_ORDERED | LISTED) - {"answer"} if sizes[first] > 1 else set()
+    dropped = (ORDERED | LISTED) - {"answer"} if sizes[first] > 1 else set()
     shared = {name: value for name, value in record.items() if name not in dropped}
     rows = zip(*lists.values(), strict=True)
     return [shared | {n: chat_text(v) for n, v in zip(lists, row, strict=True)} for row in rows]

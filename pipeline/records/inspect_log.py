@@ -64,7 +64,8 @@ def run_of(path: Path) -> Run:
     tasks = [str(name or "").rpartition("/")[2] for name in (spec["task"], about.get("name"))]
     known = (name for name in tasks if names.dataset_name(name) in compose.files("dataset"))
     owner = spec["model"].split("/")  # without the provider
-    efforts = (plan.get("config"), spec.get("model_generate_config"))
+    configs = (plan.get("config"), spec.get("model_generate_config"))
+    efforts = (of["reasoning_effort"] for of in configs if of and of.get("reasoning_effort"))
     ids = about.get("sample_ids")
     if ids is None:  # in older logs
         ids = [one.get("id") for one in _records(path) if isinstance(one, dict)][1:]
@@ -72,9 +73,7 @@ def run_of(path: Path) -> Run:
     return {
         "task": next(known, tasks[0]),
         "model": "/".join(owner[-2:] if len(owner) > 2 else owner).removeprefix("local/"),
-        "level": next(
-            (e["reasoning_effort"] for e in efforts if e and e.get("reasoning_effort")), ""
-        ),
+        "level": next(efforts, ""),
         "path": str(path.parent),
         "below": int(min(numbers, default=0) == 1),  # its own ids count from 1, records from 0
         "order": (head.get("status") == "success", str(spec.get("created"))),

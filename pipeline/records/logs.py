@@ -65,7 +65,7 @@ def read(source: Source) -> Records:
                 except LeftOut as error:
                     source.skipped.add(str(error), place)
                 except Exception as error:  # foreign records have any shape
-                    source.skipped.damaged(place, printable(one_line(error)))
+                    source.skipped.damaged(place, one_line(error))
                 else:
                     yield place, attempt
 
@@ -80,7 +80,7 @@ def _damage(source: Source, path: Path) -> Iterator[None]:
     except Exception as error:  # parsers may raise anything on hostile bytes
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise
-        place = f"{source.skipped.file(path)} ({printable(one_line(error))})"
+        place = f"{source.skipped.file(path)} ({one_line(error)})"
         source.skipped.add("damaged files, of which the rest is skipped", place)
 
 

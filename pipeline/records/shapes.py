@@ -193,11 +193,8 @@ def _evalscope(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _evalscope_review(run: Run, review: Any) -> dict[str, Any]:
-    number, gold, subset = (
-        value_at(review, "sample_score.group_id|index"),
-        review["target"],
-        run["subset"],
-    )
+    number = value_at(review, "sample_score.group_id|index")
+    gold, subset = review["target"], run["subset"]
     sent = (m["content"] for m in review.get("messages") or () if m["role"] != "assistant")
     texts = [text for text in (review.get("input"), *sent) if isinstance(text, str)]
     gold = gold[0] if isinstance(gold, list) and gold else gold

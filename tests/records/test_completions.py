@@ -121,7 +121,7 @@ def responded(custom: str, body: Any, status: int = 200) -> dict[str, Any]:
 
 def test_choices_of_a_batch_are_trials(tmp_path: Path, capsys: Capsys) -> None:
     rows = [
-        responded("q1", answer("c1", choice("It is 2."), choice("3", 1))),
+        responded("q1", answer("c1", choice("It is 2."), choice("3", 1))) | {"is_correct": 1},
         responded("q2", answer("c2", choice("4", reasoning="Two and two."))),
         responded("q1", answer("c3", choice("", 0, reasoning_content="Hm"))),
         responded("q2", answer("c2", choice("4", reasoning="Two and two."))),  # fetched twice
