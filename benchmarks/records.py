@@ -2,10 +2,10 @@
 
     python -m benchmarks.records FOLDER     of files at FOLDER/OWNER/NAME/PATH, as on GitHub
 
-Commits are in docs/import.md. Zips of several files are unpacked first; absent files are skipped.
-The outcomes of a file are read here by its own keys, apart from the code of `import`, in the order
-of questions and trials, and must be equal one by one. REFUSED are files that are no attempts:
-`import` must say in one line what is missing. Nothing is downloaded.
+Commits are in benchmarks/README.md. Zips of several files are unpacked first; absent files are
+skipped. The outcomes of a file are read here by its own keys, apart from the code of `import`, in
+the order of questions and trials, and must be equal one by one. REFUSED are files that are no
+attempts: `import` must say in one line what is missing. Nothing is downloaded.
 """
 
 import json

@@ -51,10 +51,12 @@ def whole(value: Any, most: int = MOST_NUMBER) -> int | None:
 def name_of(value: Any) -> int | str | None:
     r"""Return a question's name in a record: a number, or one short printable line.
 
-    >>> name_of("07"), name_of("I-3"), name_of("1.0"), name_of("a\nb"), name_of(None)
-    (7, 'I-3', '1.0', None, None)
+    >>> name_of("07"), name_of("I-3"), name_of("1.0"), name_of("a\nb"), name_of(1 << 40)
+    (7, 'I-3', '1.0', None, '1099511627776')
     """
     number = None if isinstance(value, str) and "." in value else whole(value)
+    if type(value) is int and value >= MOST_NUMBER:
+        value = text(value)
     if number is not None or not isinstance(value, str):
         return number
     line = value.strip()

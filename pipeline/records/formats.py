@@ -13,20 +13,14 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.hub import from_hub
 from bayes_at_n.pipeline.base.program import find_local
 from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
-from bayes_at_n.pipeline.records import (
-    chats,
-    copies,
-    flat,
-    logs,
-    shapes,
-)
+from bayes_at_n.pipeline.records import chats, copies, flat, logs, shapes
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
 from bayes_at_n.pipeline.store import parquet, runfolder
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _SCORED = (*shapes.SHAPES, "lighteval")
-
+_TABLES = ("trace", "jsonl", "csv")
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": shapes.LIGHTEVAL,
@@ -58,9 +52,10 @@ def locate(cfg: RecordsConfig) -> Source:
     else:
         kind, files = _recognize(where, kind)
         why = KINDS[kind] if where.is_file() else f"{plural(len(files), 'file')} of {KINDS[kind]}"
-    for key, able in (("metric", _SCORED), ("filter", ("lm_eval",))):
-        if (value := getattr(cfg.source, key)) is not None and kind not in able:
-            raise UserError(f"{key}={value}: is for {joined(able)}, and {path} is read as {kind}")
+    able = {"metric": _SCORED, "filter": ("lm_eval",), "gold": _TABLES, "cluster": _TABLES}
+    for key, kinds in able.items():
+        if (value := getattr(cfg.source, key)) is not None and kind not in kinds:
+            raise UserError(f"{key}={value}: is for {joined(kinds)}, and {path} is read as {kind}")
     note(f"import: {path} read as {kind} ({why})")
     form, fingerprint = FORMATS.get(kind, _RUNS), _fingerprint(files, kind, cfg)
     return Source(cfg, kind, files, revision, fingerprint, form, Skipped(files))
@@ -107,9 +102,11 @@ def _recognize(where: Path, kind: str) -> tuple[str, list[Path]]:
         raise UserError(f"{where}: {what}")
     by_kind, faults = {name: list[Path]() for name in forms}, list[str]()
     patterns = {name: form.pattern.split() for name, form in forms.items()}
-    for path in filter(Path.is_file, sorted(where.rglob("*")) if where.is_dir() else [where]):
+    for path in sorted(where.rglob("*")) if where.is_dir() else [where]:
+        if path.exists() and not path.is_file():
+            continue
         able = [n for n, of in patterns.items() if path == where or any(map(path.match, of))]
-        head = start(path) if able else b""
+        head = start(path) if able and path.exists() else b""
         if able and (fault := _fault(path, head)):
             faults.append(fault)
         elif path == where and kind != "auto":
@@ -135,6 +132,8 @@ def _recognize(where: Path, kind: str) -> tuple[str, list[Path]]:
 
 def _fault(path: Path, head: bytes) -> str:
     """Return why a file with this head cannot hold records; empty if it may."""
+    if not path.exists():
+        return f"{path}: is a broken link; fetch its content (git annex get, dvc pull)"
     if head.startswith(_GZIP):
         return f"{path}: is compressed with gzip; unpack it first: gunzip {path.name}"
     if head.startswith(_POINTER):

@@ -42,6 +42,9 @@ def import_records(cfg: RecordsConfig) -> None:
     draft.mkdir(parents=True)
     try:
         targets = copies.copy(source, root, draft) if ours else _import(source, root, draft)
+    except OSError as error:
+        error.filename = error.filename or str(root)  # PyArrow's errors name no file
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     names = [str(folder.relative_to(root)) for folder in targets]
@@ -125,10 +128,11 @@ def _check(source: Source, runs: Runs) -> None:
             raise UserError(
                 f"{source.path}: column {name} has no outcomes; rename it: {skipped.lines()[0]}"
             )
-    if cfg.gold and cfg.gold not in skipped.columns:
-        _refuse(source, f"gold={cfg.gold}: no such column")
     if not runs.runs:
         _refuse(source, ": ".join(("has no usable record", *skipped.lines())))
+    for key, column in (("gold", cfg.gold), ("cluster", cfg.cluster)):
+        if column and column not in skipped.used:
+            _refuse(source, f"{key}={column}: no column that {source.kind} reads")
     golds = any(question.gold for known in runs.questions.values() for question in known)
     judged = runs.categories or any(run.has_outcomes for run in runs.runs)
     unclear = source.form.chooses and "answer" in skipped.columns

@@ -31,14 +31,7 @@ from bayes_at_n.pipeline.records.about import (
 )
 from bayes_at_n.pipeline.records.columns import chat_text
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.records.source import (
-    LeftOut,
-    Run,
-    Source,
-    archive,
-    json_file,
-    start,
-)
+from bayes_at_n.pipeline.records.source import LeftOut, Run, Source, archive, json_file, start
 
 _VERSION = 3
 _MEMBERS = (b"header.json", b"_journal/", b"samples/", b"summaries.json", b"reductions.json")

@@ -280,8 +280,9 @@ def test_answer_is_the_gold_answer_only_where_that_is_known(tmp_path: Path, kind
         imported("extracted", ["0", "1"])
     run = imported("typed", ["0", "1"], "gold=answer")  # the user knows: the first counts
     assert [question["gold"] for question in run.questions] == ["0", "00"]
-    with pytest.raises(UserError, match=r"gold=key: .* answer"):
-        imported("absent", ["0", "1"], "gold=key")
+    for key in ("gold", "cluster"):
+        with pytest.raises(UserError, match=rf"{key}=key: .* answer"):
+            imported("absent", ["0", "1"], f"{key}=key")
 
 
 def test_a_topic_is_no_label_and_a_cluster_is_kept(tmp_path: Path) -> None:

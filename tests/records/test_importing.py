@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -220,13 +221,21 @@ def test_what_the_user_names_and_is_not_there_is_refused(
         with pytest.raises(UserError, match=f"not in .*; there are {there}$"):
             bring(tmp_path, source, wrong)
     plain = csv_of(tmp_path / "p.csv", "model,question_id,trial,correct", "org/b,0,0,1", "c,0,0,0")
-    for name, kinds in (("metric", "inspect, .*"), ("filter", "lm_eval")):
-        with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* read as csv"):
-            bring(tmp_path, plain, f"{name}=x")
+    for name, kinds in (("metric", "inspect, .*"), ("filter", "lm_eval"), ("gold", "trace, .*")):
+        with pytest.raises(UserError, match=f"{name}=x: is for {kinds}, and .* read as openai"):
+            bring(tmp_path, plain, f"{name}=x", "kind=openai")
     monkeypatch.setattr(collected, "MOST_RUNS", 1)
     with pytest.raises(UserError, match="over 1 models"):
         bring(tmp_path, plain, "dataset=d")
     assert folders(tmp_path / "runs") == []
+
+
+def test_a_full_disk_names_the_folder_of_runs(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    with contextlib.ExitStack() as stack, pytest.raises(OSError, match=str(tmp_path / "runs'")):
+        stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, before)
+        bring(tmp_path, csv_of(tmp_path / "x.csv", "question_id,correct", "0,1"), *NAMES)
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
@@ -266,13 +275,13 @@ def test_a_folder_of_csv_is_read_and_names_choose(tmp_path: Path, capsys: Capsys
     for name, right in (("a", 1), ("b", 0)):
         lines = [f"org/{name},{q},{right}" for q in "012"] + [f"org/{name},0,maybe"]
         csv_of(folder / name / "x.csv", "model,question_id,correct", *lines)
-    (folder / "empty.csv").touch()
+    (folder / "gone.csv").symlink_to("annexed")
     write_lines(folder / "x.jsonl", [{"question_id": 1, "correct": 1}])
     runs = bring(tmp_path, folder, "dataset=d", "kind=csv")
     err = capsys.readouterr().err
     assert folders(runs) == ["d/a", "d/b"]
     assert "read as csv (2 files of CSV)" in err
-    assert "empty.csv: is empty" in err and "a/x.csv, line 5 (outcome: not 'maybe')" in err
+    assert "gone.csv: is a broken link" in err and "a/x.csv, line 5 (outcome: not 'maybe')" in err
     assert folders(bring(tmp_path / "b", folder, "dataset=d", "kind=csv", "model=org/b")) == ["d/b"]
     capsys.readouterr()
     bring(tmp_path / "auto", folder, "dataset=d", "model=m")
