@@ -88,7 +88,8 @@ def set_modes(*modes: str) -> None:
     """Set what this process and its children print, in addition to the inherited modes.
 
     "quiet": results, warnings and errors only. "verbose": every table in full. "json": results as
-    JSON only (`display.table.print_json`). "several": this command is one of several.
+    JSON only (`display.table.print_json`). "several": this command is one of several. "beside": a
+    later command reports its errors.
     """
     os.environ[MODES] = " ".join({*_inherited, *modes})
 
@@ -174,7 +175,8 @@ def warnings_once() -> Iterator[list[str]]:
 
 def fail(text: str) -> None:
     """Print why the command stopped."""
-    console.print(f"error: {text}", style="bold red")
+    if not mode("beside"):
+        console.print(f"error: {text}", style="bold red")
 
 
 def duration(seconds: float) -> str:

@@ -152,7 +152,7 @@ def sample(configs: Sequence[RunConfig], verb: str) -> None:
             running.append(Order("", ["run", str(folder), chosen]))
             residents.begin(running[0])
 
-    with Residents(mode="quiet") as residents:
+    with Residents(mode="quiet beside") as residents:
         groups = by_engine([cfg for cfg in configs if "generate" in cfg.stages])
         for group in groups:
             first = group[0]

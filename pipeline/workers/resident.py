@@ -70,7 +70,7 @@ class Residents:
 
     Args:
         stdout: where commands print results, as for `subprocess.Popen`.
-        mode: a mode of `console.set_modes` for all of them.
+        mode: modes of `console.set_modes` for all of them.
     """
 
     def __init__(self, stdout: int | None = subprocess.DEVNULL, mode: str = "") -> None:
@@ -147,10 +147,8 @@ class Residents:
                 self._end(idle[:1])
             resident = self._start(order)
         self._processes[key] = resident
-        assert resident.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `ended` returns the status of a dead process
-            resident.process.stdin.write(json.dumps([*order.command]) + "\n")
-            resident.process.stdin.flush()
+            print(json.dumps([*order.command]), file=resident.process.stdin, flush=True)
 
     def _start(self, order: Order) -> _Process:
         variables = {MODES: self.modes}
@@ -170,9 +168,8 @@ class Residents:
     def _end(self, keys: Sequence[tuple[str, str | None]]) -> None:
         for key in keys:
             process, statuses = self._processes.pop(key)
-            with process, statuses:
-                assert process.stdin is not None
-                process.stdin.close()
+            with statuses, process:  # which closes its input and waits for it
+                pass
 
 
 def run_all(commands: Sequence[Sequence[str]]) -> int:

@@ -163,11 +163,9 @@ sys.exit(process.main())
 
 @pytest.mark.soak
 def test_complete_runs_are_scored_while_others_are_sampled(forker: Forker, tmp_path: Path) -> None:
-    paths = [
-        str(write_questions(tmp_path / f"{name}.jsonl", demo_questions()[:3]))
-        for name in ("easy", "hard")
-    ]
-    easy, hard = (tmp_path / "runs" / name / "demo-step-3900" for name in ("easy", "hard"))
+    rows, names = demo_questions()[:3], ("easy", "hard")
+    paths = [str(write_questions(tmp_path / f"{name}.jsonl", rows)) for name in names]
+    easy, hard = (tmp_path / "runs" / name / "demo-step-3900" for name in names)
     line = ["run", "model=demo", "trials=2", "verifier=none", f"runs={tmp_path / 'runs'}"]
     line.append(f"dataset={','.join(paths)}")
     before = WAITING.format(scores=easy / "scores.json")
