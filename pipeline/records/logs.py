@@ -114,13 +114,13 @@ def _attempt(source: Source, run: Run, place: str, row: Any) -> dict[str, Any]:
 def value_at(row: Any, path: str) -> Any:
     """Return the value at the first of several paths that has one.
 
-    >>> value_at({"a": {"b": [1, 2]}}, "x|a.b.-1"), value_at({"a": None}, "a.b")
+    >>> value_at({"a": {"b": [1, 2]}}, "x|a.b.-1"), value_at({"a": [1]}, "a.b")
     (2, None)
     """
     for one in path.split("|"):
         value = row
         for key in one.split("."):
-            if isinstance(value, list):
+            if isinstance(value, list) and key.lstrip("-").isdecimal():
                 value = [*value[int(key) :], None][0]
             else:
                 value = value.get(key) if isinstance(value, Mapping) else None
