@@ -98,6 +98,9 @@ def _write(cfg: ExportConfig, sources: list[RunTable], out: Path, made_of: str) 
             out.rename(old)
         draft.rename(out)
         atomic.sync_folder(out.parent)
+    except OSError as error:
+        error.filename = error.filename or str(out)  # PyArrow's errors name no file
+        raise
     finally:
         for left in drafts:
             shutil.rmtree(left, ignore_errors=True)

@@ -30,9 +30,7 @@ SLAB = 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
 _ROWS, _MANY = 512, 1 << 16  # rows of a batch with and without them
 _UNKNOWN = 1 << 13  # tokens assumed for an attempt without a count
-_SAMPLED = [
-    name for name in ATTEMPTS.names if name not in (*KEY, *LONG, "options")
-]  # `text` has these
+_SAMPLED = [n for n in ATTEMPTS.names if n not in (*KEY, *LONG, "options")]  # `text` has options
 _GRADED = ["outcome", "has_box", "box", "answer", "layer", "reason", "ruled", "judged"]
 _LABELS = ["a", "b", "c", "label"]
 

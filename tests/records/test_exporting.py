@@ -1,11 +1,12 @@
 """The verb export: a folder that appears whole, is kept, made anew, or refused."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
 from helpers import Capsys, run_of
-from record_files import out
+from record_files import NAMES, csv_of, out
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -71,6 +72,16 @@ def test_wrong_settings_and_places_are_one_line(root: Path, tmp_path: Path, caps
         with pytest.raises(UserError, match=line):
             out(tmp_path, *settings)
     assert not any(tmp_path.rglob("*.draft"))
-    (tmp_path / "file").touch()
-    assert main(["export", f"runs={root}", "to=csv", f"out={tmp_path / 'file' / 'x'}"]) == 1
-    assert "/file: " in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_with_the_folder(
+    root: Path, tmp_path: Path, capsys: Capsys
+) -> None:
+    source = csv_of(tmp_path / "x.csv", "question_id,correct", *[f"{i},1" for i in range(99)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
+    exported = main(["export", f"runs={root}", "to=csv", f"out={tmp_path / 'x'}"])
+    imported = main(["import", f"source={source}", f"runs={tmp_path / 'runs'}", *NAMES])
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    err = capsys.readouterr().err
+    assert exported == imported == 1 and f"{tmp_path}/x: " in err and f"{tmp_path}/runs: " in err

@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import json
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -228,14 +227,6 @@ def test_what_the_user_names_and_is_not_there_is_refused(
     with pytest.raises(UserError, match="over 1 models"):
         bring(tmp_path, plain, "dataset=d")
     assert folders(tmp_path / "runs") == []
-
-
-def test_a_full_disk_names_the_folder_of_runs(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
-    with contextlib.ExitStack() as stack, pytest.raises(OSError, match=str(tmp_path / "runs'")):
-        stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, before)
-        bring(tmp_path, csv_of(tmp_path / "x.csv", "question_id,correct", "0,1"), *NAMES)
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
