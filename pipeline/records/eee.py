@@ -37,8 +37,7 @@ def write(export: Export, folder: Path) -> None:
     Raises UserError: nothing is graded.
     """
     for source, info in run_infos(export):
-        checksum = hashlib.sha256()
-        model = info.named
+        checksum, model = hashlib.sha256(), info.named
         parts = ["data", *map(_portable, (info.dataset, *model.split("/", 1)))]
         place, name = folder.joinpath(*parts), f"{info.uid}_samples.jsonl"
         place.mkdir(parents=True, exist_ok=True)

@@ -74,9 +74,7 @@ def test_wrong_settings_and_places_are_one_line(root: Path, tmp_path: Path, caps
     assert not any(tmp_path.rglob("*.draft"))
 
 
-def test_a_full_disk_is_one_line_with_the_folder(
-    root: Path, tmp_path: Path, capsys: Capsys
-) -> None:
+def test_a_full_disk_is_one_line(root: Path, tmp_path: Path, capsys: Capsys) -> None:
     source = csv_of(tmp_path / "x.csv", "question_id,correct", *[f"{i},1" for i in range(99)])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
