@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, columns
 from bayes_at_n.pipeline.training import suite
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
-from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, PASS, largest_k
+from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, ONCE, PASS, largest_k
 from bayes_at_n.pipeline.training.stability import ALL, COMMON
 
 _INDEPENDENT = (
@@ -228,7 +228,7 @@ def of_suite(rows: Rows) -> dict[str, Table]:
     if merge:
         titles = {"dataset": "Benchmarks", "original": "Original", "merge": "Merge"}
         titles |= {"improve": "Improve", "training": "training"}
-        once = ("greedy", "avg@1")  # decoded once, or the likeliest letter
+        once = (GREEDY.label, ONCE.label)  # decoded once, or the likeliest letter
         lines = [r for r in merge.rows if r["window"] == windows[0] and r["metric"] in once]
         heads = [replace(c, title=titles[c.key]) for c in merge.columns if c.key in titles]
         title = f"Merge@{windows[0]} against single checkpoints (MaP's Table 2)"
