@@ -100,7 +100,7 @@ def test_each_benchmark_has_its_protocols(tmp_path: Path, monkeypatch: pytest.Mo
 def made(name: str, window: int, R: Any, greedy: Any = None) -> Track:
     steps, nothing = np.arange(window, window + len(R)) * 10, Tokens(None, None)
     names = [f"s-{step}" for step in steps]
-    return Track("", name, window, steps, names, R, greedy, nothing, nothing)
+    return Track("", name, window, steps, names, R, greedy, nothing, nothing, R.shape[2] == 1)
 
 
 def test_tables_have_the_form_of_the_paper() -> None:

@@ -108,7 +108,7 @@ def called(table: Any, outcomes: Any) -> Any:
     return table.set_column(table.column_names.index("outcome"), "outcome", [outcomes])
 
 
-MADE = (1, "8fa410efadcca220")  # of another version another hash
+MADE = (2, "8fa410efadcca220")  # of another version another hash
 
 
 def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: Path) -> None:
