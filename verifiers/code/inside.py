@@ -4,12 +4,17 @@ It is sent as text to a bare interpreter, so it imports little and nothing of th
 it is at the program's mercy: nothing that it says is believed, except as the value of a result.
 """
 
+from __future__ import annotations
+
 import _json
 import marshal
 import os
 import resource
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # to import typing takes longer than to start Python
+if TYPE_CHECKING:
+    from typing import Any
 
 MOST = 8 << 20  # bytes of a result or an output
 BUILD_S = 30  # processor seconds of a compiler
