@@ -18,7 +18,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
     "benchmarks": 9_602,
-    "docs (words)": 39_865,
+    "docs (words)": 39_901,
     "pipeline": 6,
     "pipeline/adaptive": 2_365,
     "pipeline/api": 448,
@@ -48,8 +48,8 @@ CEILINGS: dict[str, int] = {
     "scripts": 1_329,
     "slurm": 137,
     "tests": 31_675,
-    "verifiers": 6_980,
-    "product": 58_150,
+    "verifiers": 6_985,
+    "product": 58_155,
 }
 
 
