@@ -70,6 +70,13 @@ def make_tokenizer(template: str | None = CHATML, bos: bool = False) -> Any:
     return tokenizer
 
 
+def enlarge(model: Any, factor: float) -> None:
+    """Multiply a model's matrices, since fresh ones make every token as likely as any."""
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.data.mul_(factor)
+
+
 def make_model(
     folder: Path, *, context: int = 512, seed: int = 0, template: str | None = CHATML
 ) -> Path:

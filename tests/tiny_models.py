@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from helpers import CHATML
+from helpers import CHATML, enlarge
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers import models as kinds
@@ -100,10 +100,7 @@ def make(folder: Path, name: str) -> Path:
     torch.manual_seed(7)
     config = transformers.AutoConfig.for_model(name, **sizes)
     model = transformers.AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(6)
+    enlarge(model, 6)
     model.float().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -355,8 +355,8 @@ def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[
         scored = [[worth.get(one, 0.0) for one in of] for of in by_judge if of]
         if len(read) > 1:
             variance = float(np.var(np.concatenate(scored), ddof=1)) / len(read)
-        full = np.concatenate([np.resize(of, v.sampling.trials) for of in scored])
-        mean = np.resize(full, v.ballots).mean()
+        every = np.concatenate([np.resize(of, v.sampling.trials) for of in scored])
+        mean = np.resize(every, v.ballots).mean()
         points = int(np.abs(np.array(v.scores) - mean).argmin())
     found = {"label": label, "points": points, "votes": [*map(str, read)], "variance": variance}
     return {"a": a, "b": 1 - a - c, "c": c} | found

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 import transformers
-from helpers import make_model
+from helpers import enlarge, make_model
 from scipy import stats
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -26,16 +26,13 @@ PROMPTS = ["1+1?", "What is 12 * 34?", "x", "Solve 3x = 12 for x, and then say w
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with larger weights, since fresh ones make every token as likely as any.
+    """The tiny model with larger weights.
 
     Its generation_config asks for top_k=1, which must not slip in.
     """
     path = make_model(tmp_path_factory.mktemp("model"))
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(8)
+    enlarge(model, 8)
     model.generation_config.update(do_sample=True, top_k=1, top_p=0.5, repetition_penalty=5.0)
     model.save_pretrained(path)
     return path

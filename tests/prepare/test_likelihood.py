@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
-from helpers import Capsys, grades, make_model, make_tokenizer, write_questions
+from helpers import Capsys, enlarge, grades, make_model, make_tokenizer, write_questions
 from scipy import stats
 
 from bayes_at_n.pipeline.base.errors import UserError
@@ -34,13 +34,10 @@ SHOTS = ["prompt.shots=2", "prompt.shots_seed=1"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with larger weights, since fresh ones make every token as likely as any."""
+    """The tiny model with larger weights."""
     path = make_model(tmp_path_factory.mktemp("model"))
     made = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(4)
+    enlarge(made, 4)
     made.save_pretrained(path)
     return path
 
