@@ -23,8 +23,7 @@ from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices
 
-_SERVE = "from bayes_at_n.pipeline.cli.main import resident; resident()"
-PROGRAM = [sys.executable, "-c", _SERVE]
+PROGRAM = [sys.executable, "-c", "from bayes_at_n.pipeline.cli.main import resident; resident()"]
 STOPPED = {130, 143, AGAIN}  # statuses of a stop by Ctrl-C or the system: nothing more is begun
 _LEAST = 4 << 30  # bytes of free memory: with less, an idle process ends before another starts
 
