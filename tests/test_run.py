@@ -133,7 +133,7 @@ from bayes_at_n.pipeline.engines import vllm_core
 class Driver:
     def cuDriverGetVersion(version):
         version._obj.value = 12040 * (os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn")
-vllm_core.environment.version = lambda name: None
+vllm_core.program.version = lambda name: None
 torch.version.cuda, ctypes.CDLL = "13.0", lambda name: Driver
 """
 

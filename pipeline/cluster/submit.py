@@ -19,11 +19,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import note, plural, results
-from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM, ROOT
+from bayes_at_n.pipeline.base.program import PROGRAM, ROOT, describe
 from bayes_at_n.pipeline.config import compose, resources
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -121,7 +120,7 @@ def replicas(cfg: RunConfig) -> Any:
     engine = cfg.engine
     if engine.replicas != AUTO:
         return engine.replicas
-    if engines.kind(engine.name).served:
+    if program.kind(engine.name).served:
         return 1
     size = engine.tensor_parallel_size
     return AUTO if size == AUTO else max(1, cfg.cluster.gpus // size)
@@ -137,7 +136,7 @@ def _on_gpus(cfg: RunConfig, kind: str) -> bool:
     """Return whether a job runs a model itself, not on a server."""
     judge = verifier_engine(cfg)
     engine = {"settle": cfg.engine, "generate": cfg.engine, "verify": judge}.get(kind)
-    return engine is not None and not engines.kind(engine.name).served
+    return engine is not None and not program.kind(engine.name).served
 
 
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:
@@ -266,12 +265,12 @@ def place_engines(cfg: RunConfig, fixed: bool) -> None:
     Raises UserError: the engines do not match the GPUs.
     """
     engine, gpus = cfg.engine, cfg.cluster.gpus
-    if engines.kind(engine.name).in_process:
+    if program.kind(engine.name).in_process:
         raise UserError(f"{cfg.model.name}: a function runs in its Python program, not in jobs")
     size = engine.tensor_parallel_size
     if not fixed:  # a number stored in a folder is of another machine
         engine.replicas = AUTO
-    if size != AUTO and gpus and not engines.kind(engine.name).served:
+    if size != AUTO and gpus and not program.kind(engine.name).served:
         used = replicas(cfg) * size
         if used > gpus or (used < gpus and not fixed):
             raise UserError(

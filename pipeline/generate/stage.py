@@ -17,8 +17,8 @@ from typing import Any
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.console import Meter, mode, note, note_alone, prints_json, warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.engines import likelihood
