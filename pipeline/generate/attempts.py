@@ -265,7 +265,8 @@ def tidy(run: Run, patience: bool = True) -> None:
 
         @functools.cache
         def is_dead(worker: str) -> bool:
-            certain = not patience or lease.expired(claims.path_of(run.path, worker), PATIENCE_S)
+            heartbeat = run.path / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+            certain = not patience or lease.expired(heartbeat, PATIENCE_S)
             return certain and worker not in alive
 
         for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
@@ -290,7 +291,7 @@ def leave(run: Run, spent: bool = False) -> None:
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
         lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it
     ):
-        claims.clear(folder, lease.now_of(folder))
+        claims.clear(run.path)
         for path in folder.glob(".*"):  # that killed workers did not get to rename or delete
             path.unlink(missing_ok=True)
         folder.rmdir()

@@ -21,8 +21,9 @@ from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping
-from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat
 from bayes_at_n.pipeline.workers.session import Session, Slot
+from bayes_at_n.pipeline.workers.stopping import Watch
 
 # How long an idle worker waits in case a busy one dies: by then a dead one's claims have expired.
 LINGER_S = lease.EXPIRE_S + 30.0
@@ -117,7 +118,7 @@ class Job:
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not sessions.alive(self.run.path) - {self.session.worker}:
-            claims.clear(self.heartbeat.path.parent, self.heartbeat.now)
+            claims.clear(self.run.path)
         needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
         self.open = bool(needed or sessions.unproven(self.run))
 
@@ -252,7 +253,7 @@ class Job:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
-                    with self.watch.awaiting(claims.silence_s(run.cfg.engine)):
+                    with self.watch.awaiting(stopping.silence_s(run.cfg.engine)):
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
