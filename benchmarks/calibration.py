@@ -30,16 +30,19 @@ import numpy as np
 
 from bayes_at_n.verifiers.judge.calibration import (
     CLIP,
+    LABELS,
     TEMPERATURE,
+    Floats,
+    Ints,
     a_against_b,
     baseline,
     calibrate,
     clipped,
     direct,
+    log_softmax,
     lowers_loss,
     of_attempts,
 )
-from bayes_at_n.verifiers.judge.labels import LABELS, Floats, Ints, log_softmax
 from bayes_at_n.verifiers.judge.quality import nll
 from benchmarks import common
 

@@ -45,7 +45,7 @@ from bayes_at_n.pipeline.config.scoring import (
 from bayes_at_n.pipeline.config.where import parse as parse_filter
 from bayes_at_n.scoring.metrics import By
 from bayes_at_n.verifiers.answers import own
-from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
+from bayes_at_n.verifiers.code.programs import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 

@@ -34,7 +34,7 @@ from bayes_at_n.pipeline.report import attempts, panels, single, texts
 from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import files
 from bayes_at_n.pipeline.store.outcomes import PENDING
-from bayes_at_n.verifiers.code import tests
+from bayes_at_n.verifiers.code import programs
 
 FOLDER = Path(__file__).parent
 PARTS = ("page", "files", "map", "reader", "maths", "prose", "attempt", "question", "tokens")
@@ -166,7 +166,7 @@ def _datasets(
             gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
             golds = [gold[qid] for qid in cohort.members[0].question_ids]
             if cohort.members[0].run.cfg.dataset.answer == "code":
-                golds = [tests.shown(gold) for gold in golds]
+                golds = [programs.shown(gold) for gold in golds]
             panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
     return [panel for panel, _ in made]
 

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import Labeled
 from bayes_at_n.scoring.numerics.inputs import Floats, values
-from bayes_at_n.verifiers.judge.agreement import krippendorff
+from bayes_at_n.verifiers.judge.quality import krippendorff
 
 Parts = dict[str, Any]
 _LATER = ("verifier", "labels alone")  # rows behind those of the outcomes' judge

@@ -31,7 +31,7 @@ from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 KEPT = "Finished verdicts are kept; the same command continues"
 _MADE_BY = b"made_by"
