@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.seeds import continued_seed
+from bayes_at_n.pipeline.config.settings import continued_seed
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.prepare import raised_cap
 from bayes_at_n.pipeline.store import parquet, runfolder, shards

@@ -14,7 +14,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM, from_hub
-from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, OfficialPrompt
+from bayes_at_n.pipeline.config.verifier import FIELDS, OFFICIAL, OfficialPrompt
 
 SOURCE = "https://raw.githubusercontent.com"  # changed by tests only
 REMEDY = f"`{PROGRAM} prefetch` downloads it, with the same settings and HF_HOME"

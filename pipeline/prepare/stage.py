@@ -12,7 +12,8 @@ from bayes_at_n.pipeline.base.console import note, note_alone, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import describe, find_local, version
 from bayes_at_n.pipeline.config import card
-from bayes_at_n.pipeline.config.settings import OFFICIAL, verifier_as_model
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.config.verifier import OFFICIAL
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import (
     endpoint,

@@ -19,8 +19,14 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.verifier import (
+    FIELDS,
+    FOLDER,
+    OFFICIAL,
+    VerifierConfig,
+    template_file,
+)
 from bayes_at_n.pipeline.prepare import models, official_prompt
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS
@@ -79,7 +85,7 @@ def read_template(cfg: VerifierConfig) -> str:
 
     Raises UserError: it is missing, unreadable, or has no usable ``{response}`` or ``{answer}``.
     """
-    path = settings.template_file(cfg.prompt)
+    path = template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
             template = official_prompt.template(cfg.official)
@@ -87,7 +93,7 @@ def read_template(cfg: VerifierConfig) -> str:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
         text = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
-        names = ", ".join(sorted(p.stem for p in settings.FOLDER.glob("*.txt")))
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
         raise UserError(f"{text}; choose from {names}, or name a file") from error
     bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
     judged = "{response}" if "{response" in template else "{answer}"

@@ -12,7 +12,7 @@ import tiny_models
 from helpers import make_model
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import ModelConfig
+from bayes_at_n.pipeline.config.sampling import ModelConfig
 from bayes_at_n.pipeline.prepare import models
 
 
