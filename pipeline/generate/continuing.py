@@ -7,7 +7,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.seeds import continued_seed
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.prepare import raised_cap
-from bayes_at_n.pipeline.store import parquet, runfolder, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -49,9 +49,7 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
     Raises UserError: token ids are not stored.
     """
     questions, rows = {row["question_id"]: row for row in run.questions}, {}
-    for batch in shards.batches(
-        run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=keys
-    ):
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, *_READ], shards.Damage(), keep=keys):
         limits = [questions[id_]["max_tokens"] for id_ in batch[KEY[0]].to_pylist()]
         short = below(limits, batch["finish_reason"], batch["completion_tokens"])
         for row in batch.filter(short).to_pylist():

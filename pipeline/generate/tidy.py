@@ -5,7 +5,7 @@ import functools
 
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, heartbeat, records
@@ -21,7 +21,7 @@ def tidy(run: Run, patience: bool = True) -> None:
     is not alive counts as dead, which is right when nothing is pending.
     """
     with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
-        alive = sessions.alive(run.path)
+        alive = runfolder.alive(run.path)
 
         @functools.cache
         def is_dead(worker: str) -> bool:
@@ -30,7 +30,7 @@ def tidy(run: Run, patience: bool = True) -> None:
 
         for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
             warn(f"attempts/{line}: its rows are pending again")
-        damage = parquet.Damage()
+        damage = shards.Damage()
         runfolder.pending(run, damage)
         if parts := shards.set_aside(damage, ATTEMPTS):
             warn(f"attempts: {parts}; those rows are pending again; damaged files are set aside")
@@ -41,11 +41,11 @@ def leave(run: Run, spent: bool = False) -> None:
 
     `spent`: do so although attempts are pending, because the budget allows no more of them.
     """
-    if sessions.alive(run.path) or (not spent and runfolder.pending(run)):
+    if runfolder.alive(run.path) or (not spent and runfolder.pending(run)):
         return
     tidy(run, patience=spent)
     records.write_summary(run)
-    folder = run.path / sessions.CLAIMS
+    folder = run.path / runfolder.CLAIMS
     with (
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
         lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it

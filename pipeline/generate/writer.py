@@ -18,9 +18,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate.continuing import joined
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
-from bayes_at_n.pipeline.store.origin import Metadata
 from bayes_at_n.pipeline.workers.guard import Check
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the most memory that sealing takes
@@ -43,7 +42,7 @@ class AttemptWriter:
         folder: Path,
         worker: str,
         suffix: str = "",
-        metadata: Metadata | None = None,
+        metadata: dict[bytes, bytes] | None = None,
         check: Check = lambda: None,
     ) -> None:
         self.folder, self.worker, self.suffix, self.check = folder, worker, suffix, check
@@ -98,7 +97,7 @@ class AttemptWriter:
         if self._journal is None:
             self.check()
             stem = f"{self.worker}-{self._sequence:05d}{self.suffix}"
-            path = self.folder / f"{parquet.HIDDEN}{stem}.journal"
+            path = self.folder / f"{shards.HIDDEN}{stem}.journal"
             self._journal = Journal(path, self.columns)
             self._sequence += 1
         self._journal.append(rows)

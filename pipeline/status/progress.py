@@ -7,7 +7,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.prepare import raised_cap
 from bayes_at_n.pipeline.status.counts import Counts, RunningScore
-from bayes_at_n.pipeline.store import sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.records import Worker, workers
@@ -101,7 +101,7 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
         workers=all_workers,
         ungraded=int((done & ~counts.graded).sum()),
         stale=counts.stale,
-        continues="; ".join(filter(None, (continues, sessions.suspects(run)))),
+        continues="; ".join(filter(None, (continues, runfolder.suspects(run)))),
         attempts_per_s=rate,
     )
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
@@ -239,7 +239,7 @@ def any_free(run: Run) -> bool:
     False if live workers have claimed all that is pending, or so much that nothing is left for
     another one.
     """
-    if not (alive := sessions.alive(run.path)):
+    if not (alive := runfolder.alive(run.path)):
         return True
     position = {key: i for i, key in enumerate(run.keys)}
     nobody = Heartbeat(run.path, "nobody")

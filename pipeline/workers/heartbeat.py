@@ -17,7 +17,7 @@ from typing import Self
 from bayes_at_n.pipeline.base import engines, lease
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
-from bayes_at_n.pipeline.store import sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.workers import guard
 
 HEARTBEAT_S = 10.0
@@ -126,4 +126,4 @@ def silence_s(engine: EngineConfig) -> float:
 
 def path_of(folder: Path, worker: str) -> Path:
     """Return the path of a worker's heartbeat in a folder."""
-    return folder / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+    return folder / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import heartbeat
 
@@ -41,8 +41,8 @@ _SAME = ("pid", "replica", "attempts", "gpus", "gpu_s", "wall_s", "started", "up
 
 def workers(folder: Path) -> list[Worker]:
     """Return every worker that ever sampled in a run folder, ordered by name."""
-    alive, records = sessions.alive(folder), sessions.sessions(folder)
-    alive |= sessions.alive(folder)  # some started meanwhile
+    alive, records = runfolder.alive(folder), runfolder.sessions(folder)
+    alive |= runfolder.alive(folder)  # some started meanwhile
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 
@@ -58,7 +58,7 @@ def write_summary(run: Run) -> None:
     """
     everyone = workers(run.path)
     engines: list[dict[str, Any]] = []  # distinct descriptions of engines
-    for record in sessions.sessions(run.path).values():
+    for record in runfolder.sessions(run.path).values():
         if record.get("engine") and record["engine"] not in engines:
             engines.append(record["engine"])
     summary: dict[str, Any] = {
