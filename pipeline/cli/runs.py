@@ -14,9 +14,8 @@ from bayes_at_n.pipeline.base.console import (
     warn,
     warnings_once,
 )
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, kind
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
@@ -189,7 +188,7 @@ def grade(
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and complete):
         raise UserError("--file IN and --out OUT: use both together, without --complete")
-    from bayes_at_n.pipeline.generate.budget import Allowance
+    from bayes_at_n.pipeline.generate.allowance import Allowance
     from bayes_at_n.pipeline.grade import stage
 
     if file and out:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import note
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.store import runfolder

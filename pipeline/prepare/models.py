@@ -14,8 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, si, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.hub import OFFLINE, from_hub
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
 from bayes_at_n.pipeline.config.settings import ModelConfig, VerifierConfig
 from bayes_at_n.pipeline.store import provenance
 from bayes_at_n.prompts import difference

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.hub import from_hub
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, from_hub
 from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, OfficialPrompt
 
 SOURCE = "https://raw.githubusercontent.com"  # changed by tests only

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import plural
-from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config.checks import validated
 from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.config.records import ImportConfig

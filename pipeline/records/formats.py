@@ -10,8 +10,7 @@ from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import joined, note, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.hub import from_hub
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import find_local, from_hub
 from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.records import chats, copies, flat, logs, shapes
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import engines, lease
+from bayes_at_n.pipeline.base import lease, program
 from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
@@ -31,8 +31,7 @@ from bayes_at_n.pipeline.verify import calibrate, generated, prompts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.prompts import Plan
-from bayes_at_n.pipeline.workers import guard
-from bayes_at_n.pipeline.workers.stopping import StopFlag
+from bayes_at_n.pipeline.workers.stopping import Check, StopFlag, unmoved
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
 from bayes_at_n.verifiers.judge import calibration, guards
 from bayes_at_n.verifiers.judge.labels import LABELS
@@ -78,7 +77,7 @@ def _verify(original: Run) -> None:
         return
     path, work = run.path, "attempts were verified"
     lock = lease.held(path / "verify.lease", "verifying", wait=True)
-    with lock, guard.unmoved(path, work) as intact:
+    with lock, unmoved(path, work) as intact:
         # Everything that decides verdicts, except texts of attempts and their log-probs.
         v = run.cfg.verifier
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
@@ -134,7 +133,7 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
     return run.path / "label_logprobs" / provenance.short_hash(json.dumps(made_by, sort_keys=True))
 
 
-def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Check) -> pa.Table:
+def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> pa.Table:
     """Judge the texts that are not judged yet; return `calibrate.with_labels` of all attempts."""
     attempts, labels = prompts.texts_to_judge(run, template), Labels(folder(run, made_by))
     candidates, done = prompts.probes(run), {"", *labels.table["judged"].to_pylist()}
@@ -194,7 +193,7 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
     if loaded not in ("", weights):
         text = f"is {weights} now, but log-probs in {run.path} are from {loaded}"
         raise UserError(f"verifier.id={v.id}: {text}; set verifier.revision to one of them")
-    if not engines.kind(cfg.engine.name).served:
+    if not program.kind(cfg.engine.name).served:
         models.download(cfg.model)
     return cfg
 
