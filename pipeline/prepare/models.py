@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
 from bayes_at_n.pipeline.config.sampling import ModelConfig
 from bayes_at_n.pipeline.config.verifier import VerifierConfig
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance
 from bayes_at_n.prompts import difference
 
 # Many repositories have the weights twice; vLLM and transformers read safetensors.
@@ -189,7 +189,7 @@ def _hashed(folder: Path, names: Sequence[str] = ()) -> str:
     files = sorted(p for p in folder.iterdir() if (p.name in names if names else p.suffix in kinds))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashes = [*zip((p.name for p in files), threads.map(_sha256, files), strict=True)]
-    return f"files:{runfolder.short_hash(str(hashes))}"
+    return f"files:{provenance.short_hash(str(hashes))}"
 
 
 def _sha256(path: Path) -> str:
@@ -203,7 +203,7 @@ def _sha256(path: Path) -> str:
     status = real.stat()
     state = f"{real} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cached = Path(caches, "bayes-at-n", "sha256", runfolder.short_hash(state))
+    cached = Path(caches, "bayes-at-n", "sha256", provenance.short_hash(state))
     with contextlib.suppress(OSError):
         return cached.read_text("ascii")
     if status.st_size >= 1 << 30:

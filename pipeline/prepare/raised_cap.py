@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -26,7 +26,7 @@ def check(run: Run, built: "Built") -> Cut:
     Raises UserError: the cap is raised while workers are sampling, or attempts cannot continue.
     """
     raised = runfolder.raised(run, built.identity)
-    if raised and sessions.alive(run.path):
+    if raised and runfolder.alive(run.path):
         raise UserError(
             f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]} in {run.path};"
             " wait for them, or stop them (finished attempts are kept)"
@@ -40,7 +40,7 @@ def check(run: Run, built: "Built") -> Cut:
     s, reason = run.cfg.sampling, ""
     sampling = asdict(s) | asdict(s.repetition_detection) | run.cfg.engine.args
     names = [*KEY, "token_ids"]
-    batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=cut)
+    batches = shards.batches(run.attempts, ATTEMPTS, names, shards.Damage(), keep=cut)
     if counting := [name for name in _COUNTING if sampling.get(name)]:
         reason = f"{counting[0]} counts the tokens of one request, and would start over"
     elif any(row["prompt_token_ids"] is None for row in rows) or any(

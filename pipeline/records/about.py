@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import HUB_ID
 from bayes_at_n.pipeline.records.names import model_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.store import origin, outcomes
+from bayes_at_n.pipeline.store import outcomes, provenance
 from bayes_at_n.pipeline.store.runfolder import read_manifest
 from bayes_at_n.scoring.metrics.table import parse_all
 from bayes_at_n.verifiers.maths.boxed import final_part
@@ -73,7 +73,12 @@ class RunInfo:
         self.model, self.dataset = (str(x).encode(errors="replace").decode() for x in names)
         self.named = self.hub_id or f"local/{self.model}"  # for programs that want a developer
         # The same in every export of the run.
-        key = [manifest.get(origin.HASH), imported.get("fingerprint"), self.dataset, run.path.name]
+        key = [
+            manifest.get(provenance.HASH),
+            imported.get("fingerprint"),
+            self.dataset,
+            run.path.name,
+        ]
         self.uid = UUID(bytes=hashlib.sha256(json.dumps(key).encode()).digest()[:16], version=4)
         times = pc.min(table["started"]), pc.max(table["finished"])
         self.began, self.ended = (_datetime(time.as_py(), created.get("time")) for time in times)

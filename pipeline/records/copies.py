@@ -16,18 +16,18 @@ from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump
 from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.source import Source, printable
-from bayes_at_n.pipeline.store import find, runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.pipeline.store.check import CHECKED, TORN, faults_of
 
 _OURS = (*CHECKED, ".csv", ".md", ".tex", ".png", ".pdf")
 _PASSING = (".lease", ".tmp", ".damaged")  # of running processes, or set aside
-_THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of the other machine
+_THEIRS = (runfolder.CLAIMS, "_slurm")  # of workers and jobs of the other machine
 
 
 def within(folder: Path) -> list[Path]:
     """Return the run folders in a folder, or the folder itself."""
     try:
-        return [run for run in find.runs_in(folder) if (run / "questions.parquet").is_file()]
+        return [run for run in selection.runs_in(folder) if (run / "questions.parquet").is_file()]
     except (UserError, OSError):
         return []
 
@@ -95,7 +95,7 @@ def _import_run(folder: Path, staged: Path, target: Path) -> None:
 
 def _check_idle(folder: Path) -> None:
     """Raise UserError: a process generates, grades, verifies or cleans up in a run folder."""
-    for path in (*folder.glob("*.lease"), *folder.glob(f"{sessions.CLAIMS}/*.lease")):
+    for path in (*folder.glob("*.lease"), *folder.glob(f"{runfolder.CLAIMS}/*.lease")):
         linked = path.is_symlink() or path.parent.is_symlink()
         if not linked and not lease.is_dead(path, lease.now_of(path.parent)):
             what = f"is still being written ({path.name}); import when that process has ended"

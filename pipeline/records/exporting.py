@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.config.records import FORMATS, ExportConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records import reading
 from bayes_at_n.pipeline.records.reading import Export, RunTable
-from bayes_at_n.pipeline.store import files, parquet, runfolder, tables
+from bayes_at_n.pipeline.store import provenance, runfolder, selection, shards, tables
 
 _TABLES = ("attempts", "grades", "verdicts", "means", "categories")  # read by exports
 _FILES = ("questions.parquet", "thresholds.json", "config.yaml", "manifest.json")
@@ -28,7 +28,7 @@ def export(cfg: ExportConfig) -> None:
     """
     sources = reading.sources(cfg)
     first = {source.dataset: source.run.path for source in sources}
-    out = files.folder_of(cfg, f"export-{cfg.to}", [*first.values()])
+    out = selection.results_folder(cfg, f"export-{cfg.to}", [*first.values()])
     out = out if out.name.strip(".") else out.resolve()  # . and ..
     _made_of(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def export(cfg: ExportConfig) -> None:
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
         marks = [tables.marks(source.run.path, *_TABLES, *_FILES) for source in sources]
         states = [[s.dataset, s.name, of] for s, of in zip(sources, marks, strict=True)]
-        made_of = runfolder.short_hash(json.dumps([settings, states]))
+        made_of = provenance.short_hash(json.dumps([settings, states]))
         if _made_of(out) == made_of:
             note(f"export: nothing has changed, {out} is left as it is")
         else:
@@ -74,7 +74,7 @@ def _marks(folder: Path) -> dict[str, str]:
     """Map relative paths of an export's files, without its record, to size and time."""
     paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
     files = (path for path in paths if not path.is_dir())
-    return {str(path.relative_to(folder)): parquet.fingerprint(path) for path in files}
+    return {str(path.relative_to(folder)): shards.fingerprint(path) for path in files}
 
 
 def _write(cfg: ExportConfig, sources: list[RunTable], out: Path, made_of: str) -> None:

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.children import SIGNALS
 from bayes_at_n.pipeline.base.console import console, note, warn
 from bayes_at_n.pipeline.base.errors import one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import find, runfolder
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 EVERY_S = 10.0  # between two points, at least; also at least nine times as long as a poll
@@ -88,7 +88,7 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
 
     if name == "trackio":  # it warns instead of raising
         warnings.showwarning = lambda message, *_: _warn(name, folder, str(message))
-    observer = Observer(lambda: [folder] * find.is_run(folder))
+    observer = Observer(lambda: [folder] * selection.is_run(folder))
     tracker, sent, ended = None, 0, False
     try:
         while not ended:

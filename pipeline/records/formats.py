@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.base.program import find_local, from_hub
 from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.records import chats, copies, flat, logs, shapes
 from bayes_at_n.pipeline.records.source import Format, Skipped, Source, start
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, shards
 
 _GZIP = b"\x1f\x8b"
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -155,5 +155,5 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         if not questions.exists():
             raise UserError(f"questions={cfg.source.questions}: no such file or folder")
         covered |= {questions, *questions.glob("*.jsonl")}
-    marks = [[str(path.resolve()), parquet.fingerprint(path)] for path in sorted(covered)]
-    return runfolder.short_hash(json.dumps([settings, marks], sort_keys=True))
+    marks = [[str(path.resolve()), shards.fingerprint(path)] for path in sorted(covered)]
+    return provenance.short_hash(json.dumps([settings, marks], sort_keys=True))

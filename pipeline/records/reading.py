@@ -21,10 +21,10 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import find, graded, parquet, rowkeys, shards
+from bayes_at_n.pipeline.store import outcomes, selection, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
-from bayes_at_n.pipeline.store.rowkeys import Ints
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
+from bayes_at_n.pipeline.store.tables import Ints
 
 SLAB = 64 << 20
 LONG = {"text": 4, "token_ids": 4, "logprobs": 4}  # columns, and bytes of a token
@@ -47,35 +47,35 @@ class RunTable:
     def table(self) -> pa.Table:
         """Return a row per attempt with its key and short columns; null: unknown.
 
-        `key` is that of `rowkeys.encode`, ascending. Columns are those of attempts, grades and
+        `key` is that of `tables.encode`, ascending. Columns are those of attempts, grades and
         verdicts (`a`, `b`, `c`, `label`). If the verifier decides (`judged`), `outcome` is its own
         and `ruled` the rule grader's.
         """
-        ids, trials = rowkeys.question_ids(self.run), self.run.cfg.sampling.trials
-        attempts = rowkeys.streamed(self.run, "attempts", _SAMPLED)
-        grades = graded.graded(self.run, _GRADED[:-2])
-        of_attempts, of_grades = rowkeys.encode(attempts, ids), rowkeys.encode(grades, ids)
+        ids, trials = tables.question_ids(self.run), self.run.cfg.sampling.trials
+        attempts = tables.streamed(self.run, "attempts", _SAMPLED)
+        grades = outcomes.graded(self.run, _GRADED[:-2])
+        of_attempts, of_grades = tables.encode(attempts, ids), tables.encode(grades, ids)
         known = np.union1d(of_attempts, of_grades)
-        keys = known[rowkeys.cells(known, trials)[0]]
+        keys = known[tables.cells(known, trials)[0]]
         return pa.table(
             {
                 "key": keys,
                 "question_id": ids.take(pa.array(keys >> 32)),
                 "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
-                **rowkeys.in_order(attempts, of_attempts, _SAMPLED, keys),
-                **rowkeys.in_order(grades, of_grades, _GRADED, keys),
-                **rowkeys.aligned(self.run, graded.read_verdicts(self.run, _LABELS).table, keys),
+                **tables.in_order(attempts, of_attempts, _SAMPLED, keys),
+                **tables.in_order(grades, of_grades, _GRADED, keys),
+                **tables.aligned(self.run, outcomes.read_verdicts(self.run, _LABELS).table, keys),
             }
         )
 
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
         """Return each row's category by current rubrics, int8; `category`: imported labels."""
-        ids, columns, keys = rowkeys.question_ids(self.run), {}, self.table["key"].to_numpy()
+        ids, columns, keys = tables.question_ids(self.run), {}, self.table["key"].to_numpy()
         for name, of in categories.current(self.run).items():
             head = "category" if of.record.get("imported") else f"category_{name}"
-            known = rowkeys.encode(of.table, ids)
-            columns[head] = rowkeys.in_order(of.table, known, ["category"], keys)["category"]
+            known = tables.encode(of.table, ids)
+            columns[head] = tables.in_order(of.table, known, ["category"], keys)["category"]
         return columns
 
 
@@ -94,7 +94,7 @@ class Export:
         `table`: instead of the run's own. Unreadable values are null, and a warning names them.
         """
         rows, keys, run = table or source.table, source.table["key"].to_numpy(), source.run
-        ids, damage, size = rowkeys.question_ids(run), parquet.Damage(), _ROWS if long else _MANY
+        ids, damage, size = tables.question_ids(run), shards.Damage(), _ROWS if long else _MANY
         tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
         ends = np.cumsum(tokens * sum(LONG[name] for name in long))
         # At most 500, as each is an open file.
@@ -103,11 +103,11 @@ class Export:
         parts = shards.batches(run.attempts, ATTEMPTS, schema.names, damage) if long else iter(())
         for number, slab in enumerate(self._slabs(parts, schema, ids, keys, slabs)):
             slab, (first, end) = slab.combine_chunks(), np.searchsorted(slabs, [number, number + 1])
-            known = rowkeys.encode(slab, ids)
+            known = tables.encode(slab, ids)
             for at in range(first, end, size):
                 batch = rows.slice(at, min(size, end - at))
                 batch_keys = keys[at : at + batch.num_rows]
-                for name, column in rowkeys.in_order(slab, known, long, batch_keys).items():
+                for name, column in tables.in_order(slab, known, long, batch_keys).items():
                     batch = batch.append_column(name, column)
                 yield batch
                 self.meter.advance(batch.num_rows)
@@ -129,7 +129,7 @@ class Export:
             with contextlib.ExitStack() as stack:
                 writers = [stack.enter_context(pa.ipc.new_file(file, schema)) for file in files]
                 for part in parts:
-                    rows = rowkeys.rows_of(rowkeys.encode(part, ids), keys, order)
+                    rows = tables.rows_of(tables.encode(part, ids), keys, order)
                     to = np.where(rows < 0, -1, slabs[rows])
                     for slab in np.unique(to[rows >= 0]):
                         writers[slab].write(part.filter(pa.array(to == slab)))
@@ -143,11 +143,11 @@ class Export:
 def sources(cfg: ExportConfig) -> list[RunTable]:
     """Return the runs that settings name; skip, with a warning, those that cannot be read.
 
-    Raises UserError: as `find.named`, or none is left.
+    Raises UserError: as `selection.named`, or none is left.
     """
     readable: list[RunTable] = []
-    for dataset, folders in find.named(cfg).items():
-        for name, folder in zip(find.names(folders), folders, strict=True):
+    for dataset, folders in selection.named(cfg).items():
+        for name, folder in zip(selection.names(folders), folders, strict=True):
             try:
                 run = open_run(folder)
                 readable += [RunTable(dataset, name, run)] * bool(run.questions)

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, samp
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.records.reading import Export
 from bayes_at_n.pipeline.score.stage import scored
-from bayes_at_n.pipeline.store import origin, outcomes, runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -60,11 +60,11 @@ def send(export: Export, folder: Path) -> None:
 def begin(tracker: str, run: Run, project: str) -> Tracker:
     """Start or resume a run in a tracker. Raises UserError: no library; and its errors."""
     name, manifest = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
-    key = [manifest.get(origin.HASH), manifest.get("created_with"), name]  # differs for copies
+    key = [manifest.get(provenance.HASH), manifest.get("created_with"), name]  # differs for copies
     values = config(run.cfg)
     if not sampling_known(run):
         values = {k: v for k, v in values.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
-    return open_in(tracker, project, name, runfolder.short_hash(json.dumps(key)), values)
+    return open_in(tracker, project, name, provenance.short_hash(json.dumps(key)), values)
 
 
 def open_in(tracker: str, project: str, name: str, key: str, values: dict[str, Any]) -> Tracker:

@@ -11,7 +11,7 @@ from helpers import Capsys, make_run, run_of
 from record_files import bring, opened, out
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
+from bayes_at_n.pipeline.store import outcomes, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
 from bayes_at_n.scoring.metrics.table import parse
@@ -41,9 +41,9 @@ def same(run: Run, again: Run, codes: bool) -> None:
     assert (ours == theirs).all() or not codes
     responses = []
     for each in (run, again):
-        keys, damage = rowkeys.keyed(each, "attempts", [])[1], parquet.Damage()
+        keys, damage = tables.keyed(each, "attempts", [])[1], shards.Damage()
         graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.PENDING
-        read = rowkeys.responses(each, keys, damage)
+        read = tables.responses(each, keys, damage)
         responses.append(sorted(text for i, text in read if graded[i]))
     assert responses[0] == responses[1]
 
