@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import looks, luck
-from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive import looks, race
+from bayes_at_n.pipeline.adaptive.looks import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
 from bayes_at_n.pipeline.adaptive.race import Course, State, ended, progress
 from bayes_at_n.pipeline.base.console import joined, percent, plural, si
@@ -184,7 +184,7 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
         "looks": len(seen.states),
         "decided": bool(seen.states[-1].known.settled),
         "settled": settled(seen),
-        **({} if seen.basis is None else {"basis": luck.record(seen.basis, seen.goal)}),
+        **({} if seen.basis is None else {"basis": race.basis_record(seen.basis, seen.goal)}),
     }
 
 

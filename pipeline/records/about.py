@@ -14,7 +14,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local, kind, version
-from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
+from bayes_at_n.pipeline.compare.cohort import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import HUB_ID
 from bayes_at_n.pipeline.records.names import model_name
 from bayes_at_n.pipeline.records.reading import Export, RunTable

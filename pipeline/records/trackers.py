@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import note, substep
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, install, one_line
-from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, sampling_known
+from bayes_at_n.pipeline.compare.cohort import PROTOCOL, flat, public, sampling_known
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.records.reading import Export
 from bayes_at_n.pipeline.score.stage import scored

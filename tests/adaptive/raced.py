@@ -13,7 +13,7 @@ from helpers import run_of
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.adaptive import live, looks
-from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive.looks import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, states
 from bayes_at_n.pipeline.cli import main
