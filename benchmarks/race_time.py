@@ -37,9 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.pipeline.adaptive import live
-from bayes_at_n.pipeline.adaptive.looks import Outcomes, course
+from bayes_at_n.pipeline.adaptive.looks import course
 from bayes_at_n.pipeline.adaptive.plan import Goal
-from bayes_at_n.pipeline.adaptive.race import Course
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.prepare import estimate
 from benchmarks import common

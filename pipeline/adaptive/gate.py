@@ -13,9 +13,8 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import live, looks, race
-from bayes_at_n.pipeline.adaptive.looks import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
-from bayes_at_n.pipeline.adaptive.race import Basis, Course, State, upcoming
+from bayes_at_n.pipeline.adaptive.race import Basis, Course, Outcomes, State, upcoming
 from bayes_at_n.pipeline.base.console import joined, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, comparison

@@ -30,9 +30,8 @@ import numpy as np
 
 from bayes_at_n.pipeline.adaptive import RECORD, looks, plan
 from bayes_at_n.pipeline.adaptive.forecast import forecast
-from bayes_at_n.pipeline.adaptive.looks import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import MARK, Contender, Plan, record_of
-from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, State, upcoming
+from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, Outcomes, State, upcoming
 from bayes_at_n.pipeline.adaptive.tables import line
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, substep, warn

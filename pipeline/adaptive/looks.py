@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import race
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, ended, evidence, order, states
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, ended, evidence, order, states
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -31,16 +31,6 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
-
-
-class Outcomes(NamedTuple):
-    """K models, the M questions of all datasets, N trials."""
-
-    names: list[str]
-    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending; of complete runs also `scoring.Points`
-    tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
-    seeds: str  # independent; shared, which couples attempts of a trial; or unknown
-    clusters: list[str]  # (M,) the same label for questions that were drawn together
 
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:

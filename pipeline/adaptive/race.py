@@ -6,7 +6,7 @@ difference of two (:func:`scoring.inflation`).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,18 @@ from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.compare.claims import dependent
 from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
 
-if TYPE_CHECKING:
-    from bayes_at_n.pipeline.adaptive.looks import Outcomes
+
+class Outcomes(NamedTuple):
+    """K models, the M questions of all datasets, N trials."""
+
+    names: list[str]
+    codes: Codes  # (K, M, N) 1 correct, 0 not, -1 pending; of complete runs also `scoring.Points`
+    tokens: npt.NDArray[np.int64]  # (K, N) sampled for a trial of all questions; 0 where not known
+    seeds: str  # independent; shared, which couples attempts of a trial; or unknown
+    clusters: list[str]  # (M,) the same label for questions that were drawn together
 
 
 class Basis(NamedTuple):
@@ -38,7 +46,7 @@ class Basis(NamedTuple):
         return dependent(self.luck, "shared seeds" * (self.seeds == "shared"))
 
 
-def basis(known: "Outcomes", spent: npt.NDArray[np.int64], best: int | None) -> Basis:
+def basis(known: Outcomes, spent: npt.NDArray[np.int64], best: int | None) -> Basis:
     """Measure what a decision rests on, given outcomes and the trials that counted, (K,)."""
     codes = known.codes
     luck = scoring.shared_luck(np.ma.array(codes, mask=codes < 0))  # type: ignore[no-untyped-call]

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.pipeline.adaptive import looks, race
-from bayes_at_n.pipeline.adaptive.looks import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, State, ended, progress
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, State, ended, progress
 from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.compare.conclusion import chance_in_words
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
