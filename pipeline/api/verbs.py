@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.engines import callable as functions
-from bayes_at_n.pipeline.records.following import tracked
+from bayes_at_n.pipeline.records.trackers import tracked
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_y
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
 from bayes_at_n.pipeline.engines.dialects import FILTERED, Body, Response, SampleRequest, read
-from bayes_at_n.pipeline.prepare.endpoint import Facts
+from bayes_at_n.pipeline.prepare.models import Facts
 
 CHAT = "If it refuses token ids as prompts, engine.api=chat sends chat turns instead"
 _CUT = 0.9  # of the most tokens counted for a prompt: with fewer it was truncated

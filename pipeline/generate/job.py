@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.continuing import Continued
 from bayes_at_n.pipeline.generate.tidy import leave, tidy
 from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
-from bayes_at_n.pipeline.prepare import likelihood, questions_table
+from bayes_at_n.pipeline.prepare import questions_table, solved
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -164,7 +164,7 @@ class Job:
             seed=attempt_seed(cfg, question_id, trial),
             run=self.number,
             cfg=cfg,
-            options=likelihood.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
+            options=solved.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
         )
         return self.continued(request)
 

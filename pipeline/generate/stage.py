@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.generate.budget import Allowance
 from bayes_at_n.pipeline.generate.tidy import LEAVING, leave
 from bayes_at_n.pipeline.generate.worker import work
-from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
+from bayes_at_n.pipeline.prepare import models, questions_table, sizing
 from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import guard
@@ -135,7 +135,7 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
 
 def _is_pending(run: Run) -> bool:
     """Check a run's state; return whether there is anything to sample."""
-    weights = endpoint.weights(run.cfg, endpoint.recorded(run))
+    weights = models.weights(run.cfg, models.recorded_facts(run))
     runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
@@ -143,7 +143,7 @@ def _is_pending(run: Run) -> bool:
             " with the intended value completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raised_cap.described(run.cfg, cut.values())}")
+        note(f"generate: {questions_table.continued_in_words(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
     if message := sessions.suspects(run):

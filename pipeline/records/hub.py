@@ -25,8 +25,14 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig, SelectionConfig
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import markdown, to_markdown
 from bayes_at_n.pipeline.records import flat
-from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, hub_id, run_infos
-from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.exporting import (
+    LIBRARY,
+    Export,
+    RunInfo,
+    RunTable,
+    hub_id,
+    run_infos,
+)
 from bayes_at_n.pipeline.store.files import file_stem
 
 # Task ids of benchmarks on the hub, from their eval.yaml.

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bayes_at_n.pipeline.prepare import raised_cap
 from bayes_at_n.pipeline.status.counts import Counts, RunningScore
 from bayes_at_n.pipeline.store import sessions
 from bayes_at_n.pipeline.store.outcomes import price
@@ -76,7 +75,12 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
     prompts, completions = counts.prompt[done], counts.tokens[done]
     if prompts.all() and completions.all():  # known counts are at least 1
         paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
-    continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
+    continues = ""
+    if counts.short.any():
+        from bayes_at_n.pipeline.prepare import questions_table  # it loads the graders
+
+        cut = counts.tokens[counts.short].tolist()
+        continues = questions_table.continued_in_words(run.cfg, cut)
     return Progress(
         name=name,
         run=str(run.path),

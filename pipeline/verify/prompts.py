@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config import settings
 from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
-from bayes_at_n.pipeline.prepare import models, official_prompt
+from bayes_at_n.pipeline.prepare import models, prefetch
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS
 
@@ -66,11 +66,11 @@ def with_fallback(cfg: RunConfig, stored: str | None) -> RunConfig:
         v.prompt != OFFICIAL
         or not fallback
         or stored == str(v.official)
-        or official_prompt.read(v.official)
+        or prefetch.read(v.official)
     ):
         return cfg
     text = f"verifier.prompt={OFFICIAL}: not on this machine, so {fallback} is used instead"
-    warn(f"{text}: results differ from those published for {v.name}. {official_prompt.REMEDY}")
+    warn(f"{text}: results differ from those published for {v.name}. {prefetch.REMEDY}")
     return replace(cfg, verifier=replace(v, prompt=fallback))
 
 
@@ -82,7 +82,7 @@ def read_template(cfg: VerifierConfig) -> str:
     path = settings.template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
-            template = official_prompt.template(cfg.official)
+            template = prefetch.template(cfg.official)
         else:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
