@@ -133,7 +133,7 @@ from bayes_at_n.pipeline.engines import vllm_import
 class Driver:
     def cuDriverGetVersion(version):
         version._obj.value = 12040 * (os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn")
-vllm_import.environment.version = lambda name: None
+vllm_import.program.version = lambda name: None
 torch.version.cuda, ctypes.CDLL = "13.0", lambda name: Driver
 """
 

@@ -24,9 +24,8 @@ from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, State, upcomi
 from bayes_at_n.pipeline.adaptive.tables import line
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, substep, warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, kind
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.compose import quoted
 from bayes_at_n.pipeline.generate import tidy

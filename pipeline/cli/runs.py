@@ -14,9 +14,8 @@ from bayes_at_n.pipeline.base.console import (
     warn,
     warnings_once,
 )
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, kind
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured

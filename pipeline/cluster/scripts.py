@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose, resources
 from bayes_at_n.pipeline.config.checks import AUTO
@@ -104,7 +104,7 @@ def replicas(cfg: RunConfig) -> Any:
     engine = cfg.engine
     if engine.replicas != AUTO:
         return engine.replicas
-    if engines.kind(engine.name).served:
+    if program.kind(engine.name).served:
         return 1
     size = engine.tensor_parallel_size
     return AUTO if size == AUTO else max(1, cfg.cluster.gpus // size)
@@ -120,7 +120,7 @@ def _on_gpus(cfg: RunConfig, kind: str) -> bool:
     """Return whether a job runs a model itself, not on a server."""
     judge = verifier_engine(cfg)
     engine = {"settle": cfg.engine, "generate": cfg.engine, "verify": judge}.get(kind)
-    return engine is not None and not engines.kind(engine.name).served
+    return engine is not None and not program.kind(engine.name).served
 
 
 def _resources(submission: Submission, kind: str) -> dict[str, Any]:

@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import note, plural, results
-from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, describe
 from bayes_at_n.pipeline.cluster import scripts
 from bayes_at_n.pipeline.cluster.scripts import Submission
 from bayes_at_n.pipeline.config import compose
@@ -124,12 +123,12 @@ def place_engines(cfg: RunConfig, fixed: bool) -> None:
     Raises UserError: the engines do not match the GPUs.
     """
     engine, gpus = cfg.engine, cfg.cluster.gpus
-    if engines.kind(engine.name).in_process:
+    if program.kind(engine.name).in_process:
         raise UserError(f"{cfg.model.name}: a function runs in its Python program, not in jobs")
     size = engine.tensor_parallel_size
     if not fixed:  # a number stored in a folder is of another machine
         engine.replicas = AUTO
-    if size != AUTO and gpus and not engines.kind(engine.name).served:
+    if size != AUTO and gpus and not program.kind(engine.name).served:
         used = scripts.replicas(cfg) * size
         if used > gpus or (used < gpus and not fixed):
             raise UserError(

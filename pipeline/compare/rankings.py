@@ -10,8 +10,8 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.children import in_fork
 from bayes_at_n.pipeline.base.console import Meter, joined, plural
-from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import one_line
+from bayes_at_n.pipeline.base.program import version
 from bayes_at_n.pipeline.compare.cohort import Bits, Cohort, complete
 from bayes_at_n.pipeline.compare.leaderboard import title
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig

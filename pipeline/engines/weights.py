@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.pipeline.base.console import note
-from bayes_at_n.pipeline.base.engines import kind
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import find_local, kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Engine, Logprobs, NotSupported
 from bayes_at_n.pipeline.prepare import models

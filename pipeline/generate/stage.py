@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import mode, note, note_alone, prints_json, warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate import race

@@ -12,11 +12,10 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import duration, mode, plural, results, si
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.hub import NotHere
+from bayes_at_n.pipeline.base.program import NotHere, kind
 from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
@@ -125,9 +124,9 @@ def hardware_of(cfg: RunConfig, on_cluster: bool) -> Hardware:
     if on_cluster:
         return cluster_hardware(cfg.cluster)
     if gpus := devices.visible_gpus() if devices.on_gpus(cfg) else []:
-        names = environment.hardware()["gpus"] or [""]  # empty for MIG instances
+        names = program.hardware()["gpus"] or [""]  # empty for MIG instances
         return gpu_hardware(names[0], len(gpus), "here", devices.memory(gpus))
-    return cpu_hardware(environment.cores(), "here")
+    return cpu_hardware(program.cores(), "here")
 
 
 def step_s(hardware: Hardware, weights: float, active: float, caches: float, batch: int) -> float:

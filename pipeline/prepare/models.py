@@ -13,10 +13,8 @@ from typing import Any
 
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, si, warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.hub import OFFLINE, from_hub
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub, kind
 from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig, VerifierConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.hub import OFFLINE, from_hub
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
 from bayes_at_n.pipeline.config.settings import DatasetConfig
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.console import note, note_alone, warn
-from bayes_at_n.pipeline.base.environment import describe, version
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import describe, find_local, version
 from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table

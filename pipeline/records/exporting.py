@@ -26,10 +26,8 @@ import pyarrow.compute as pc
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import Meter, note, results, substep, warn, warnings_once
-from bayes_at_n.pipeline.base.engines import kind
-from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM, find_local
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local, kind, version
 from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import FORMATS, HUB_ID, ExportConfig
 from bayes_at_n.pipeline.display.table import print_json

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
-from bayes_at_n.pipeline.base.environment import describe
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.checks import validated
 from bayes_at_n.pipeline.config.folder import dump

@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.hub import from_hub
+from bayes_at_n.pipeline.base.program import from_hub
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import comparison, differences
 from bayes_at_n.pipeline.compare.cohort import Cohort

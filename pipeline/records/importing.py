@@ -14,8 +14,7 @@ from typing import Any
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, joined, note, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.hub import from_hub
-from bayes_at_n.pipeline.base.program import PROGRAM, find_local
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local, from_hub
 from bayes_at_n.pipeline.config.records import KINDS, RecordsConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records import columns, flat, folders, logs, shapes

@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, duration, note, plural, results
-from bayes_at_n.pipeline.base.environment import version
+from bayes_at_n.pipeline.base.program import version
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.rubrics import ByRubric

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import children, environment
+from bayes_at_n.pipeline.base import children, program
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -51,7 +51,7 @@ def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
     full, or not writable. UserError: a process was killed.
     """
     context = multiprocessing.get_context("spawn")  # this process has threads
-    workers = max(1, min(environment.cores(), MOST_PROCESSES, len(jobs)))
+    workers = max(1, min(program.cores(), MOST_PROCESSES, len(jobs)))
     alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
     light = parquet.without_pandas  # pandas takes a third of the start of a process
     with children.dying_with_parent(), ProcessPoolExecutor(workers, context, light) as pool:

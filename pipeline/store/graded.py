@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -50,7 +50,7 @@ _MOST = 1 << 20  # bytes of a prompt to hash: a stranger's folder may name any f
 _REQUEST = ("id", "revision", "prompt", "labels", "dtype", "context", "chat_template_kwargs")
 _CALIBRATION = ("calibration", "clip", "average", "content_free", "temperature")
 _warn = functools.cache(warn)  # once per command
-_version = functools.cache(environment.version)
+_version = functools.cache(program.version)
 
 
 def settings(cfg: RunConfig) -> dict[str, Any]:

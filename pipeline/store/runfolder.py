@@ -14,10 +14,8 @@ import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.base.engines import kind
-from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, kind, version
 from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.sampling import RepetitionDetection

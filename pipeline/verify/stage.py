@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import engines, lease
+from bayes_at_n.pipeline.base import lease, program
 from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
@@ -191,7 +191,7 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
     if loaded not in ("", weights):
         text = f"is {weights} now, but log-probs in {run.path} are from {loaded}"
         raise UserError(f"verifier.id={v.id}: {text}; set verifier.revision to one of them")
-    if not engines.kind(cfg.engine.name).served:
+    if not program.kind(cfg.engine.name).served:
         models.download(cfg.model)
     return cfg
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from bayes_at_n.pipeline.base import engines, lease
+from bayes_at_n.pipeline.base import lease, program
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store import sessions
@@ -120,7 +120,7 @@ def silence_s(engine: EngineConfig) -> float:
     >>> silence_s(EngineConfig("vllm")) == HANG_S < silence_s(EngineConfig("openai"))
     True
     """
-    served = engines.kind(engine.name).served
+    served = program.kind(engine.name).served
     return HANG_S + served * (engine.patience_s + engine.timeout_s)
 
 

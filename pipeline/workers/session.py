@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.console import si
-from bayes_at_n.pipeline.base.environment import describe
+from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.workers.devices import on_gpus

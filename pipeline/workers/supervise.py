@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -64,7 +64,7 @@ def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) 
     """
     cfg = configs[0]
     with ExitStack() as stack:
-        if cfg.cluster.address is not None and not engines.kind(cfg.engine.name).served:
+        if cfg.cluster.address is not None and not program.kind(cfg.engine.name).served:
             replicas: Sequence[Replica] = stack.enter_context(on_ray.replicas(work, configs))
             number = f"{plural(len(replicas), 'worker')} on Ray (`ray status` shows what waits)"
         else:

@@ -105,7 +105,7 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_of_a_series_two_are_loaded_where_that_is_proven(
     made_by: type, loads: int, checkpoints: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.base.engines.Kind.made_by", made_by)
+    monkeypatch.setattr("bayes_at_n.pipeline.base.program.Kind.made_by", made_by)
     with engines.keeping():
         used: list[Any] = [engines.load(cfg, 100) for cfg in checkpoints]
         assert [engine.closed for engine in used] == [engine is not used[-1] for engine in used]
@@ -117,7 +117,7 @@ def test_of_a_series_two_are_loaded_where_that_is_proven(
 def test_longer_requests_and_other_settings_load_anew(
     checkpoints: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.base.engines.Kind.made_by", Sound)
+    monkeypatch.setattr("bayes_at_n.pipeline.base.program.Kind.made_by", Sound)
     other = compose.load([f"model.id={checkpoints[3].model.id}", "model.dtype=float32"])
     with engines.keeping():
         used = [engines.load(cfg, 100) for cfg in checkpoints[:3]]

@@ -15,7 +15,7 @@ import yaml
 from helpers import write_questions
 from huggingface_hub import constants
 
-from bayes_at_n.pipeline.base import hub
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, where
 from bayes_at_n.pipeline.config.settings import (
@@ -226,7 +226,7 @@ def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    hub._unreachable.cache_clear()
+    program._unreachable.cache_clear()
     with http.server.HTTPServer(("127.0.0.1", 0), Busy) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
@@ -236,7 +236,7 @@ def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
         with pytest.raises(UserError, match=r"no-such-data.*HTTP status 503.*prefetch"):
             questions.load(DatasetConfig(name="x", path="no-such-owner/no-such-data"))
         server.shutdown()
-    hub._unreachable.cache_clear()
+    program._unreachable.cache_clear()
     assert requests == ["/"] and os.environ["HF_HUB_OFFLINE"] == "1"
 
 
