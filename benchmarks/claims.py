@@ -36,7 +36,7 @@ import pandas  # noqa: F401  Arrow imports it with the first row: once here, not
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import worker
+from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -200,7 +200,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     engine = Sleeper(run.cfg.engine.batch_size, seconds, barrier.wait)
     engines.load = lambda cfg, longest, rows: engine
     claims = _timed_claims()
-    worker.work([run], slot=Slot(0, "0/0"))
+    stage.work([run], slot=Slot(0, "0/0"))
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
         run.path / f"{shards.worker_id()}.npz",

@@ -26,7 +26,7 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate import writer
+from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import origin, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import GRADES
@@ -73,7 +73,7 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     keys = run.keys
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.
-    per_part = max(parquet.ROWS_PER_GROUP, writer.SEAL_AT // (11 * tokens + 150))
+    per_part = max(parquet.ROWS_PER_GROUP, attempts.SEAL_AT // (11 * tokens + 150))
     for part, at in enumerate(range(0, len(keys), per_part)):
         chosen = keys[at : at + per_part]
         table = synthetic.attempts(rng, chosen, tokens)

@@ -33,7 +33,7 @@ SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none", "rubric=exa
 HELD = """
 import os, time
 from pathlib import Path
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 def hold(append=AttemptWriter.append):
     def appending(self, rows):
         append(self, rows)

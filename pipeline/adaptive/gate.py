@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
 from bayes_at_n.pipeline.config.settle import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.generate import tidy
+from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.store import files, runfolder
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -194,7 +194,7 @@ def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folde
             if not upcoming(seen, goal)[0] or (why := samplers.sample(course, known)):
                 break
     for contender in contenders:
-        tidy.leave(runfolder.open_run(contender.runs[0].path))
+        attempts.leave(runfolder.open_run(contender.runs[0].path))
     if seen:
         live.mark(planned, seen[-1], np.zeros(2, bool))
     return why

@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, kind
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.compose import quoted
-from bayes_at_n.pipeline.generate import tidy
+from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.score.shown import STOPPED
 from bayes_at_n.pipeline.store import outcomes, runfolder, sessions
@@ -66,7 +66,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
                 break
     for run in (run for contender in plan.contenders for run in contender.runs):
         if data.is_prepared(run):
-            tidy.leave(
+            attempts.leave(
                 runfolder.open_run(run.path)
             )  # attempts that were sampled ahead stay, unused
     if why and not seen.states:
@@ -181,8 +181,8 @@ class Samplers:
 
     A place is as many GPUs as one engine takes, else the whole machine; each model on a server has
     one of its own. Models stay in their places while there are enough, and take turns otherwise.
-    A file says how many trials of each run are wanted by now (`generate/race.py`): workers follow
-    it while they sample, so that none waits for a look, and leave when their model does.
+    A file says how many trials of each run are wanted by now (`generate/allowance.py`): workers
+    follow it while they sample, so that none waits for a look, and leave when their model does.
     """
 
     def __init__(self, plan: Plan, stop: stopping.StopFlag) -> None:

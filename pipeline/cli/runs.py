@@ -188,7 +188,7 @@ def grade(
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and complete):
         raise UserError("--file IN and --out OUT: use both together, without --complete")
-    from bayes_at_n.pipeline.generate.budget import Allowance
+    from bayes_at_n.pipeline.generate.allowance import Allowance
     from bayes_at_n.pipeline.grade import stage
 
     if file and out:

@@ -25,9 +25,8 @@ from bayes_at_n.pipeline.engines import (
     steady_clock,
 )
 from bayes_at_n.pipeline.engines.client import Client, Exhausted, Rejected
-from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
-from bayes_at_n.pipeline.engines.text import decode, ended, joined, truncate
-from bayes_at_n.pipeline.engines.vllm_reasoning import Parser
+from bayes_at_n.pipeline.engines.served import Response, SampleRequest
+from bayes_at_n.pipeline.engines.text import Parser, decode, ended, joined, truncate
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.models import Facts
 from bayes_at_n.pipeline.store import runfolder

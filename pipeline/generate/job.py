@@ -13,18 +13,15 @@ from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, Use
 from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.seeds import attempt_seed
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate import race
-from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.continuing import Continued
-from bayes_at_n.pipeline.generate.tidy import leave, tidy
-from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
+from bayes_at_n.pipeline.generate import allowance
+from bayes_at_n.pipeline.generate.allowance import Allowance
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter, Continued, leave, row_of, tidy
 from bayes_at_n.pipeline.prepare import questions_table, solved
 from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import claims, guard, heartbeat, stopping
-from bayes_at_n.pipeline.workers.claims import Claims
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+from bayes_at_n.pipeline.workers import claims, stopping
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
 
 # How long an idle worker waits in case a busy one dies: by then a dead one's claims have expired.
@@ -55,8 +52,9 @@ class Job:
         self.session = Session(run.path, run.cfg, shards.worker_id(), slot, 1 / n_runs)
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
-        self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
-        self.planned = len(race.allowed(run, self.keys, run.cfg.sampling.trials))
+        # Allowed now; attempts pending beyond these.
+        self.trials, self.later = allowance.trials(run), 0
+        self.planned = len(allowance.allowed(run, self.keys, run.cfg.sampling.trials))
         self.lengths = defaultdict[str, list[int]](list)  # of finished attempts, by question
         self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
         self.open = False  # whether it may still claim attempts
@@ -72,7 +70,7 @@ class Job:
 
     def __enter__(self) -> "Job":
         self.check = self._stack.enter_context(
-            guard.unmoved(self.run.path, "attempts were sampled")
+            stopping.unmoved(self.run.path, "attempts were sampled")
         )
         self.heartbeat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.heartbeat)
@@ -89,7 +87,7 @@ class Job:
             if error is not None:
                 self._end(error)
             elif self.error is not None:
-                with contextlib.suppress(guard.Moved):
+                with contextlib.suppress(stopping.Moved):
                     self._end(self.error)
             else:
                 self.session.end("done")
@@ -254,7 +252,7 @@ class Job:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
-                    with self.watch.awaiting(heartbeat.silence_s(run.cfg.engine)):
+                    with self.watch.awaiting(claims.silence_s(run.cfg.engine)):
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
@@ -302,9 +300,9 @@ class Job:
 
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
-        allowed = [self.position[key] for key in race.allowed(self.run, pending, self.trials)]
+        allowed = [self.position[key] for key in allowance.allowed(self.run, pending, self.trials)]
         most = self.run.cfg.sampling.trials
-        self.later = len(race.allowed(self.run, pending, most)) - len(allowed)
+        self.later = len(allowance.allowed(self.run, pending, most)) - len(allowed)
         return allowed
 
     def _follow_race(self, idle: bool = False) -> bool:
@@ -313,7 +311,7 @@ class Job:
         if self.run.cfg.race is None or not due:
             return False
         before, self._race_read_at = self.trials, time.monotonic()
-        allowed = race.trials(self.run, idle, before)
+        allowed = allowance.trials(self.run, idle, before)
         self.trials = max(allowed, before) if allowed else 0
         if self.trials > before:
             self.claims.read()

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, K
 from bayes_at_n.pipeline.store.graded import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part
-from bayes_at_n.pipeline.workers import guard
+from bayes_at_n.pipeline.workers.stopping import Check, unmoved
 
 _READ = pa.schema([ATTEMPTS.field(n) for n in (*KEY, "text", "finish_reason", "options")])
 _SHOWN = 40  # characters of an answer in a table
@@ -49,7 +49,7 @@ def grade(run: Run) -> None:
         raise UserError(f"{run.path}: no attempts to grade; {remedy}")
     runfolder.save(run, *graded.SETTINGS)
     changed: list[Any] | None = None
-    with guard.unmoved(run.path, "attempts were graded") as check:
+    with unmoved(run.path, "attempts were graded") as check:
         if pending := GRADES_TABLE.pending(run, inputs):
             review.path(run).unlink(missing_ok=True)  # it lists the old grades
             changed = _grade(run, pending, inputs, damage, check)
@@ -96,7 +96,7 @@ def _warn_unparsable(run: Run, table: pa.Table) -> None:
 
 
 def _grade(
-    run: Run, pending: dict[Part, str], inputs: Inputs, damage: parquet.Damage, check: guard.Check
+    run: Run, pending: dict[Part, str], inputs: Inputs, damage: parquet.Damage, check: Check
 ) -> list[Any] | None:
     """Grade parts and print a summary; return the rows of the table of changes.
 

@@ -37,7 +37,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import prompts, texts
-from bayes_at_n.pipeline.workers import guard
+from bayes_at_n.pipeline.workers.stopping import unmoved
 from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import agreement, judgement
 from bayes_at_n.verifiers.maths.boxed import final_part
@@ -66,7 +66,7 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
     Raises: as `pipeline.generate.stage.generate`; UserError: see `_others`.
     """
     lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
-    with lock, guard.unmoved(run.path, "attempts were verified"):
+    with lock, unmoved(run.path, "attempts were verified"):
         judge = judge_of(run, made_by)
         panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
         of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)

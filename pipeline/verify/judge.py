@@ -27,9 +27,8 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Prompts
 from bayes_at_n.pipeline.verify.texts import Plan, Text, read
-from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
-from bayes_at_n.pipeline.workers.claims import Claims
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+from bayes_at_n.pipeline.workers import claims, stopping
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
 from bayes_at_n.verifiers.judge.labels import LABELS
 
@@ -139,7 +138,7 @@ def judge(
         set_modes("quiet")  # the supervisor prints the progress
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
-        intact = stack.enter_context(guard.unmoved(run.path, "attempts were verified"))
+        intact = stack.enter_context(stopping.unmoved(run.path, "attempts were verified"))
         watch = stack.enter_context(Watch(partial(_hung, cfg)))
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
@@ -148,7 +147,7 @@ def judge(
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
-        with watch.awaiting(heartbeat.LOAD_S):
+        with watch.awaiting(claims.LOAD_S):
             verifier = Judge(cfg, plan.longest)
         stack.callback(_leave, verifier, watch)
         made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
@@ -157,7 +156,7 @@ def judge(
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
         for number in share.claimed(verifier, step):
             if texts := read(run, plan, number):
-                with watch.awaiting(heartbeat.silence_s(cfg.engine)):
+                with watch.awaiting(claims.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
                 if share.claims.lost(number):
                     continue
@@ -221,7 +220,7 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
     try:  # then end the process: nothing else frees the GPU of its engine
         fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no response in {seconds:g} s. {KEPT}")
     finally:
-        os._exit(heartbeat.HUNG)
+        os._exit(claims.HUNG)
 
 
 def _leave(verifier: Judge, watch: Watch) -> None:

@@ -30,8 +30,7 @@ from bayes_at_n.pipeline.verify import calibrate, generated, prompts, texts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.texts import Plan
-from bayes_at_n.pipeline.workers import guard
-from bayes_at_n.pipeline.workers.stopping import StopFlag
+from bayes_at_n.pipeline.workers.stopping import Check, StopFlag, unmoved
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
 from bayes_at_n.verifiers.judge import calibration, guards
 from bayes_at_n.verifiers.judge.labels import LABELS
@@ -75,7 +74,7 @@ def _verify(original: Run) -> None:
         return
     path, work = run.path, "attempts were verified"
     lock = lease.held(path / "verify.lease", "verifying", wait=True)
-    with lock, guard.unmoved(path, work) as intact:
+    with lock, unmoved(path, work) as intact:
         # Everything that decides verdicts, except texts of attempts and their log-probs.
         v = run.cfg.verifier
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
@@ -131,7 +130,7 @@ def folder(run: Run, made_by: dict[str, Any]) -> Path:
     return run.path / "label_logprobs" / runfolder.short_hash(json.dumps(made_by, sort_keys=True))
 
 
-def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Check) -> pa.Table:
+def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> pa.Table:
     """Judge the texts that are not judged yet; return `calibrate.with_labels` of all attempts."""
     attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
     candidates, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import sessions, shards
-from bayes_at_n.pipeline.workers import heartbeat, on_ray, process, stopping
+from bayes_at_n.pipeline.workers import claims, on_ray, process, stopping
 from bayes_at_n.pipeline.workers.process import Record, Replica, Work
 from bayes_at_n.pipeline.workers.session import in_words
 
@@ -156,7 +156,7 @@ class _Supervisor:
             for replica in self.replicas:
                 if replica.slot and replica.may_wait and not replica.loaded:
                     replica.dismiss("nothing is left to do")
-        if now - self.checked_at >= heartbeat.HEARTBEAT_S:
+        if now - self.checked_at >= claims.HEARTBEAT_S:
             self.checked_at = now
             self._kill_silent()
 
@@ -204,7 +204,7 @@ class _Supervisor:
                 # After a suspension of the whole machine the heartbeat is back in a moment. And a
                 # worker that is done removes its heartbeat before it ends.
                 replica.silent_since = now
-            elif now - replica.silent_since > 2 * heartbeat.HEARTBEAT_S:
+            elif now - replica.silent_since > 2 * claims.HEARTBEAT_S:
                 replica.kill("its heartbeat stopped")
 
     def _show(self, meter: Meter) -> None:

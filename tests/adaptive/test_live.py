@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.claims import Heartbeat
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 from bayes_at_n.scoring.sequential import MeanSequence
 

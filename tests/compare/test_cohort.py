@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.compare import cohort, differences
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
 from bayes_at_n.pipeline.store.columns import QUESTIONS
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.claims import Heartbeat
 
 
 def load(root: Path, *arguments: str) -> list[cohort.Cohort]:

@@ -18,15 +18,14 @@ from bayes_at_n.pipeline.compare import differences, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.text import decode
-from bayes_at_n.pipeline.generate import continuing
+from bayes_at_n.pipeline.generate import attempts as continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table
-from bayes_at_n.pipeline.status.counts import count
-from bayes_at_n.pipeline.status.progress import progress_of
+from bayes_at_n.pipeline.status.progress import count, progress_of
 from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import claims
 from benchmarks.servers import Server
 
 SAMPLED = "stages=[prepare,generate]"
@@ -214,7 +213,7 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
         questions_table.check_raised(run, built(run, rows(9)))
     run.cfg.engine.args.clear()
     with (
-        heartbeat.Heartbeat(run.path, "0000000000000001-here-1"),
+        claims.Heartbeat(run.path, "0000000000000001-here-1"),
         pytest.raises(UserError, match="workers are sampling with 5"),
     ):
         questions_table.check_raised(run, built(run, rows(9)))

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.grade import attempts, review, stage
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.store import graded, parquet
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.guard import Moved
+from bayes_at_n.pipeline.workers.stopping import Moved
 from bayes_at_n.verifiers.answers import grading
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.

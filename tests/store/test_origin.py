@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.prepare import stage
 from bayes_at_n.pipeline.store import check, origin, parquet, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import records
+from bayes_at_n.pipeline.workers import session
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_lost_manifest_is_known_from_the_attempts(
     write_questions(setup.questions, rows)
     assert "questions_hash" in setup.refused()
     write_questions(setup.questions, arithmetic(4))
-    records.write_summary(run)  # as the last worker does: what it writes is as good
+    session.write_summary(run)  # as the last worker does: what it writes is as good
     assert "questions_hash" in runfolder.read_manifest(run)["identity"]
     stage.prepare(setup.run())
     after = runfolder.read_manifest(run)

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.status.counts import count, score
+from bayes_at_n.pipeline.status.progress import count, score
 from bayes_at_n.pipeline.store import outcomes, parquet, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run

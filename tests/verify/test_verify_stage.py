@@ -31,7 +31,7 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, judge, stage, texts
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.verifiers.judge.agreement import agreement
 
 TEXTS = {
@@ -340,15 +340,15 @@ from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage, texts
 
-texts.ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
+texts.ROWS, claims.HEARTBEAT_S = 4, 0.1
 real = parquet.write_part
 def write_part(path, table):
     real(path, table)
-    heartbeat.HANG_S = 0.5
+    claims.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
 parquet.write_part = write_part
 stage.verify(Run(load_folder(Path("{folder}"), [])))
@@ -357,7 +357,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 
 def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
-    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
+    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == claims.HUNG
     said = log.read_text()
     assert "verifier.engine=transformers hangs: no response in 0.5 s" in said
     assert "Traceback" not in said

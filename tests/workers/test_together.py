@@ -28,7 +28,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate.worker import work
+from bayes_at_n.pipeline.generate.stage import work
 from bayes_at_n.pipeline.store.runfolder import Run
 try:
     work([Run(load_folder(Path(name), [])) for name in {folders}])
@@ -39,7 +39,7 @@ os._exit(0)
 """
 # The second run's folder is renamed when it holds some attempts.
 MOVING = """
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 def hook(append=AttemptWriter.append):
     def appending(self, rows):
         append(self, rows)

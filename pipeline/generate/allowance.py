@@ -1,4 +1,7 @@
-"""How many attempts a budget still allows, for any number of workers without a coordinator.
+"""How many attempts a race and a budget still allow, for any number of workers.
+
+The file of a race holds for each run how many trials it needs, and how many an idle worker may
+begin; 0: the model has left. Of a bank it also lists the questions, of judgements their trials.
 
 A budget stops new attempts when spent + in flight × mean reaches it. Attempts in flight finish, so
 overshoot is at most theirs. Short attempts finish first: while fewer have finished than are in
@@ -9,17 +12,40 @@ sessions every second; in between each begins at most an equal share of what is 
 
 import math
 import time
+from pathlib import Path
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate import race
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.session import Session
 from bayes_at_n.pipeline.workers.spent import Spent
+
+
+def trials(run: Run, idle: bool = False, before: int = 0) -> int:
+    """Return how many trials of each question may begin now; `before` if the file is missing."""
+    if run.cfg.race is None:
+        return run.cfg.sampling.trials
+    if (limits := runfolder.read_json(Path(run.cfg.race)).get(str(run.path))) is None:
+        return before  # a file server may not show a file while it is being replaced
+    return min(run.cfg.sampling.trials, int(limits[idle]))
+
+
+def allowed(run: Run, keys: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
+    """Keep the keys of the first trials, at most so many, and of the questions that are listed."""
+    limits = runfolder.read_json(Path(run.cfg.race)).get(str(run.path)) if run.cfg.race else None
+    if not limits or len(limits) < 3:
+        return [key for key in keys if key[1] < most]
+    each = limits[2] if isinstance(limits[2], dict) else dict.fromkeys(limits[2], most)
+    return [key for key in keys if key[1] < min(most, each.get(key[0], 0))]
+
+
+def pending(run: Run) -> list[tuple[str, int]]:
+    """Return the keys that may be sampled now and have no finished attempt."""
+    return allowed(run, runfolder.pending(run), trials(run))
 
 
 class Allowance:
@@ -80,7 +106,7 @@ class Allowance:
 
     def _summary(self) -> str:
         kept = len(self.run.keys) - len(runfolder.pending(self.run))
-        left = len(race.pending(self.run))
+        left = len(pending(self.run))
         words = spent.in_words(spent.account(self.run.cfg, self._spent())).removeprefix("budget: ")
         return f"kept {kept} attempts of {kept + left}, {left} are pending, spent {words}"
 

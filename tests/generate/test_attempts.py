@@ -10,8 +10,8 @@ from helpers import attempt_row as row
 from helpers import run_of, small_disk
 
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.generate import writer as attempts
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate import attempts
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 from bayes_at_n.pipeline.store import parquet, sessions, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 

@@ -1,27 +1,35 @@
-"""The writer of attempts, which survive the process at once and a power cut soon after.
+"""Attempts on disk: the writer, stored parts that continue, and cleaning up after workers.
 
-The caller's own thread hands each frame to the operating system: that takes less than a
-millisecond, no other thread competes with a CPU engine for its cores, and `kill -9` loses nothing
-that was handed over. The slow parts, flushing to disk and sealing into Parquet, run in a thread.
+Written attempts survive the process at once and a power cut soon after. The caller's own thread
+hands each frame to the operating system: that takes less than a millisecond, no other thread
+competes with a CPU engine for its cores, and `kill -9` loses nothing that was handed over. The slow
+parts, flushing to disk and sealing into Parquet, run in a thread.
 """
 
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bayes_at_n.pipeline.base import lease
+from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate.continuing import joined
-from bayes_at_n.pipeline.store import parquet, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.config.seeds import continued_seed
+from bayes_at_n.pipeline.engines import Completion, Request
+from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
 from bayes_at_n.pipeline.store.origin import Metadata
-from bayes_at_n.pipeline.workers.guard import Check
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import claims, session
+from bayes_at_n.pipeline.workers.stopping import Check
 
 SEAL_AT = 64 << 20  # bytes of a journal, and so the most memory that sealing takes
 SYNC_S = 0.5  # between two flushes to disk: the most that a power cut loses
@@ -172,3 +180,117 @@ def row_of(completion: Completion) -> dict[str, Any]:
         "finished": completion.finished,
         "options": completion.options,
     }
+
+
+_AT_ONCE = 64  # attempts whose tokens are read and kept together
+_READ = ["finish_reason", "completion_tokens", "token_ids", "logprobs", "seed"]
+_READ += ["started", "first_token", "finished"]
+
+Rows = dict[tuple[str, int], dict[str, Any]]  # of attempts, by key
+
+
+class Continued:
+    """The attempts that a run continues; their stored tokens are read when they are requested."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.cut = list(runfolder.continuing(run))
+        self._index = {key: i for i, key in enumerate(self.cut)}
+        self._read: Rows = {}
+
+    def __call__(self, request: Request) -> Request:
+        """Return the request for the rest of an attempt; unchanged if no part of it is stored."""
+        key = request.question_id, request.trial
+        if key not in self._index:
+            return request
+        if key not in self._read:
+            first = self._index[key]
+            self._read = stored(self.run, set(self.cut[first : first + _AT_ONCE]))
+        begun = self._read.pop(key, None)
+        if begun is None:  # lost with a damaged part since: sampled from the start
+            return request
+        n = len(begun["token_ids"])
+        seed = continued_seed(begun["seed"], n)
+        return replace(request, begun=begun, max_tokens=request.max_tokens - n, seed=seed)
+
+
+def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
+    """Read the rows of these attempts that were cut below the cap of their question.
+
+    Raises UserError: token ids are not stored.
+    """
+    questions, rows = {row["question_id"]: row for row in run.questions}, {}
+    for batch in shards.batches(
+        run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=keys
+    ):
+        limits = [questions[id_]["max_tokens"] for id_ in batch[KEY[0]].to_pylist()]
+        short = below(limits, batch["finish_reason"], batch["completion_tokens"])
+        for row in batch.filter(short).to_pylist():
+            if None in (row["token_ids"], questions[row["question_id"]]["prompt_token_ids"]):
+                raise UserError(questions_table.refusal(run, questions_table.NO_TOKENS))
+            rows[row["question_id"], row["trial"]] = row
+    return rows
+
+
+def joined(completion: Completion) -> Completion:
+    """Return a continued attempt as if sampled in one go, its times without the pause."""
+    request, begun = completion.request, completion.request.begun
+    assert begun is not None and completion.token_ids is not None
+    logprobs = None
+    if begun["logprobs"] is not None and completion.logprobs is not None:
+        logprobs = begun["logprobs"] + completion.logprobs
+    paused = completion.started - begun["finished"]
+    return replace(
+        completion,
+        request=replace(request, seed=begun["seed"], begun=None),
+        token_ids=request.so_far(completion.token_ids),
+        logprobs=logprobs,
+        started=begun["started"] + paused,
+        first_token=None if begun["first_token"] is None else begun["first_token"] + paused,
+    )
+
+
+PATIENCE_S = 3600.0  # a silent worker on another host may wake up and still need its journal
+LEAVING = "leaving.lease"  # in the run folder: held by the last worker to leave
+
+
+def tidy(run: Run, patience: bool = True) -> None:
+    """Seal journals of dead workers and set damaged parts aside, unless another process does.
+
+    `patience`: spare silent workers of other hosts, which may wake up. Without it every worker that
+    is not alive counts as dead, which is right when nothing is pending.
+    """
+    with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
+        alive = sessions.alive(run.path)
+
+        @functools.cache
+        def is_dead(worker: str) -> bool:
+            certain = not patience or lease.expired(claims.path_of(run.path, worker), PATIENCE_S)
+            return certain and worker not in alive
+
+        for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
+            warn(f"attempts/{line}: its rows are pending again")
+        damage = parquet.Damage()
+        runfolder.pending(run, damage)
+        if parts := shards.set_aside(damage, ATTEMPTS):
+            warn(f"attempts: {parts}; those rows are pending again; damaged files are set aside")
+
+
+def leave(run: Run, spent: bool = False) -> None:
+    """Write the summary and remove journals and claims, if this is the last worker of the run.
+
+    `spent`: do so although attempts are pending, because the budget allows no more of them.
+    """
+    if sessions.alive(run.path) or (not spent and runfolder.pending(run)):
+        return
+    tidy(run, patience=spent)
+    session.write_summary(run)
+    folder = run.path / sessions.CLAIMS
+    with (
+        contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
+        lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it
+    ):
+        claims.clear(folder, lease.now_of(folder))
+        for path in folder.glob(".*"):  # that killed workers did not get to rename or delete
+            path.unlink(missing_ok=True)
+        folder.rmdir()

@@ -7,7 +7,7 @@ import pytest
 from helpers import add_attempts, make_run
 from progressing import FIRST, SECOND, row, writing
 
-from bayes_at_n.pipeline.status.counts import count
+from bayes_at_n.pipeline.status.progress import count
 from bayes_at_n.pipeline.store.outcomes import words
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -10,7 +10,7 @@ from helpers import make_run
 
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.records import workers, write_summary
+from bayes_at_n.pipeline.workers.session import workers, write_summary
 
 
 def session(run: Run, name: str, /, **told: Any) -> None:

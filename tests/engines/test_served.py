@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.sampling import SamplingConfig
-from bayes_at_n.pipeline.engines import dialects
+from bayes_at_n.pipeline.engines import served
 from bayes_at_n.pipeline.engines.client import Retryable
-from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
+from bayes_at_n.pipeline.engines.served import Response, SampleRequest
 from bayes_at_n.pipeline.store.runfolder import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
@@ -23,7 +23,7 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
 def read(data: Any) -> Response:
-    return dialects.read(json.dumps(data).encode())
+    return served.read(json.dumps(data).encode())
 
 
 @pytest.mark.parametrize("ask", [ASK, CHAT])
@@ -102,12 +102,12 @@ def test_any_object_is_an_answer_or_none(data: dict[str, Any]) -> None:
         assert answer.logprobs is None or all(map(math.isfinite, answer.logprobs))
 
 
-def served(*settings: str) -> Any:
+def config(*settings: str) -> Any:
     return compose.load(["engine=openai", "engine.url=http://h/v1", *settings])
 
 
 def test_fields_of_requests_are_part_of_what_a_run_is() -> None:
-    plain, more = served(), served("engine.args.presence_penalty=1")
+    plain, more = config(), config("engine.args.presence_penalty=1")
     assert identity(plain) != identity(more)
     local = [compose.load(["engine=vllm", *of]) for of in ([], ["engine.args.block_size=32"])]
     assert identity(local[0]) == identity(local[1])

@@ -29,8 +29,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
-from bayes_at_n.pipeline.generate import budget, job, stage
-from bayes_at_n.pipeline.generate.budget import Allowance
+from bayes_at_n.pipeline.generate import allowance, job, stage
+from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.store import runfolder, sessions
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session as record
@@ -44,7 +44,7 @@ MARKS = {"a": "1100", "b": "10.."}  # six attempts of 3 + 5 tokens, two seconds 
 # Dies with attempts under way, after so many have ended.
 KILLED = """
 import os, signal
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 append = AttemptWriter.append
 def appending(self, rows):
     append(self, rows)
@@ -96,7 +96,7 @@ class Clock(SimpleNamespace):
     """For the modules that look at it."""
 
     now = float(int(time.time()))
-    strftime = staticmethod(time.strftime)
+    strftime, localtime = staticmethod(time.strftime), staticmethod(time.localtime)
 
     def time(self) -> float:
         return self.now
@@ -107,7 +107,7 @@ class Clock(SimpleNamespace):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (budget, record, engines):
+    for module in (allowance, record, engines):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -135,7 +135,7 @@ class Simulated:
         )
         patch.setattr(sessions, "sessions", lambda folder: dict(self.said))
         patch.setattr(sessions, "alive", lambda folder: set(self.alive))
-        patch.setattr(budget, "note", self.notes.append)
+        patch.setattr(allowance, "note", self.notes.append)
 
     def run(self, run: Run, number: int, places: int) -> None:
         rng, numbers = np.random.default_rng(1), itertools.count()
