@@ -33,8 +33,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 639,
     "pipeline/paper": 2_028,
     "pipeline/plots": 1_132,
-    "pipeline/prepare": 2_474,
-    "pipeline/records": 4_153,
+    "pipeline/prepare": 2_433,
+    "pipeline/records": 4_087,
     "pipeline/report": 2_853,
     "pipeline/rubrics": 879,
     "pipeline/score": 1_514,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_642,
+    "tests": 31_586,
     "verifiers": 6_985,
-    "product": 57_997,
+    "product": 57_894,
 }
 
 

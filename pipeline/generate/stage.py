@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import LEAVING, leave
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
-from bayes_at_n.pipeline.prepare import models, questions_table, sizing
+from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping
@@ -155,7 +155,7 @@ def _is_pending(run: Run) -> bool:
             " with the intended value completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {questions_table.continued_in_words(run.cfg, cut.values())}")
+        note(f"generate: {sizing.continued_in_words(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         sessions.trust(run)
     if message := sessions.suspects(run):

@@ -275,7 +275,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
-        words = questions_table.continued_in_words(run.cfg, cut.values())
+        words = sizing.continued_in_words(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens in addition to the estimate")
     if expected.pending or cut:
         for line in lines(run, expected, hardware):

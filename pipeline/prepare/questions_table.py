@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -348,17 +348,3 @@ def refusal(run: Run, reason: str) -> str:
         f" cannot continue: {reason}. To sample all attempts with this cap, use another folder"
         " (tag=NAME)"
     )
-
-
-def continued_in_words(cfg: RunConfig, tokens: Collection[int]) -> str:
-    """Return a line on attempts that continue, by their tokens so far; empty without any.
-
-    >>> from bayes_at_n.pipeline.config.sampling import SamplingConfig
-    >>> continued_in_words(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
-    'continues 2 truncated attempts from 8-16 to 65,536 tokens'
-    """
-    if not tokens:
-        return ""
-    ends = "-".join(f"{n:,}" for n in sorted({min(tokens), max(tokens)}))
-    attempts = plural(len(tokens), "truncated attempt")
-    return f"continues {attempts} from {ends} to {cfg.sampling.max_tokens:,} tokens"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.score.headline import headline
 from bayes_at_n.pipeline.store import (
     origin,
@@ -214,12 +215,7 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
     prompts, completions = counts.prompt[done], counts.tokens[done]
     if prompts.all() and completions.all():  # known counts are at least 1
         paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
-    continues = ""
-    if counts.short.any():
-        from bayes_at_n.pipeline.prepare import questions_table  # it loads the graders
-
-        cut = counts.tokens[counts.short].tolist()
-        continues = questions_table.continued_in_words(run.cfg, cut)
+    continues = sizing.continued_in_words(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
         name=name,
         run=str(run.path),
