@@ -23,8 +23,8 @@ from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.grade import stage as grading
-from bayes_at_n.pipeline.score import shown
-from bayes_at_n.pipeline.store import files, find, outcomes, runfolder
+from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 from bayes_at_n.scoring.sequential import BankSequence, question_factors
@@ -65,7 +65,7 @@ def settle(planned: Plan, cfg: SettleConfig) -> None:
             f" {row['dataset']}: {row['score']:.3f} ({row['low']:.3f} to {row['high']:.3f}) on all"
             f" {row['questions']:,} questions, of which {row['asked']:,} were sampled"
         )
-    note(f"saved {files.write(planned.folder, 'bank', record, {'bank': table})[-1]}")
+    note(f"saved {selection.write_results(planned.folder, 'bank', record, {'bank': table})[-1]}")
 
 
 def _raced(
@@ -92,7 +92,7 @@ def _raced(
         found = {"score": bank.estimate, "low": low, "high": high, "asked": bank.asked}
         found |= {"questions": bank.questions}
         how = {"until": cfg.until, "confidence": level, "trials": data.reached(run, 1), **found}
-        runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {shown.STOPPED: how})
+        runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {headline.STOPPED: how})
         row: dict[str, Any] = {"model": contender.name, "dataset": run.cfg.dataset.name, **found}
         row |= {"outcome": ("open" if open_.any() else last) if stay[k] else "out"}
         rows.append(row | {"settled": not open_.any()})
@@ -167,7 +167,7 @@ def _follow(residents: Residents, order: Order) -> None:
 def _factors(folders: Sequence[str], hashes: Sequence[str], run: Run) -> Any:
     """Describe questions by what earlier runs hold of them. Raises UserError: none holds any."""
     records, position = [], {mark: i for i, mark in enumerate(hashes)}
-    for path in (path for text in folders for path in find.runs_in(Path(text).expanduser())):
+    for path in (path for text in folders for path in selection.runs_in(Path(text).expanduser())):
         if path.resolve() == run.path.resolve():
             continue
         found = outcomes.read(open_run(path), quiet=True)

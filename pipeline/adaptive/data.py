@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.compare.claims import seeds_couple
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.differences import sampling_known
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.store import find, outcomes, runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
@@ -102,7 +102,7 @@ def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
 
     Raises UserError: folders that hold no runs that can be compared.
     """
-    runs = [str(run) for text in folders for run in find.runs_in(Path(text).expanduser())]
+    runs = [str(run) for text in folders for run in selection.runs_in(Path(text).expanduser())]
     cohorts = cohort.load(AnalysisConfig(folders=runs))
     return cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts), cohorts
 

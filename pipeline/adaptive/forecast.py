@@ -32,7 +32,7 @@ from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settle import PlanConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.score import shown
+from bayes_at_n.pipeline.score import headline
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.scoring import Counts, fit_prior, next_attempts, wilson_ci
 from bayes_at_n.scoring.sequential import Simulated, simulate
@@ -275,7 +275,7 @@ def _next_attempts(basis: Basis, goal: Goal) -> dict[str, Any] | None:
     hits = np.random.default_rng(goal.cfg.seed).binomial(goal.trials, chance[best])
     first, *others = (Counts(np.stack([goal.trials - of, of], axis=-1)) for of in hits)
     found = next_attempts(first, others[0] if others else None)
-    return shown.next_attempts(found, [goal.names[i] for i in best])
+    return headline.next_attempts(found, [goal.names[i] for i in best])
 
 
 def _table(basis: Basis, goal: Goal, result: Simulated) -> Table:

@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config.settle import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.generate import attempts
-from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent, stopping
@@ -64,7 +64,7 @@ def compare(cfg: CompareConfig) -> int:
         return 0
     policy = config.load_policy(cfg.gate.policy)
     parts, why = read(cfg, policy), "settle=true continues sampling"
-    folder = files.folder_of(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
+    folder = selection.results_folder(cfg, "gate", [p.cohort.members[0].run.path for p in parts])
     if cfg.gate.settle:
         folder.mkdir(parents=True, exist_ok=True)
         parts, why = sample(cfg, policy, parts, folder)
@@ -81,7 +81,7 @@ def compare(cfg: CompareConfig) -> int:
     display.show(board)
     results.print("\n".join(["", *(row["sentence"] for row in board.rows), "", sentence]))
     display.print_json(record)
-    note(f"saved {files.write(folder, 'gate', record, {'gate': board})[-1]}")
+    note(f"saved {selection.write_results(folder, 'gate', record, {'gate': board})[-1]}")
     return status
 
 

@@ -30,8 +30,8 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.compose import quoted
 from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.grade import stage as grading
-from bayes_at_n.pipeline.score.shown import STOPPED
-from bayes_at_n.pipeline.store import outcomes, runfolder, sessions
+from bayes_at_n.pipeline.score.headline import STOPPED
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.workers import claims, devices, stopping
 from bayes_at_n.pipeline.workers.resident import STOPPED as STOPS
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
@@ -152,12 +152,12 @@ def claimable(contender: Contender, trials: int) -> bool:
 
 def workers(contender: Contender) -> set[str]:
     """Return the names of the workers that are alive at a model's runs."""
-    return {name for run in contender.runs for name in sessions.alive(run.path)}
+    return {name for run in contender.runs for name in runfolder.alive(run.path)}
 
 
 def attempts_in_flight(contender: Contender) -> int:
     """Count the attempts that live workers have begun and not finished."""
-    records = [one for run in contender.runs for one in sessions.sessions(run.path).values()]
+    records = [one for run in contender.runs for one in runfolder.sessions(run.path).values()]
     alive = workers(contender)
     return sum(int(one.get("in_flight", 0)) for one in records if one.get("worker") in alive)
 
@@ -315,7 +315,7 @@ class Samplers:
         turns = []
         for contender in self.plan.contenders:
             runs = [run for run in contender.runs if data.is_prepared(run)]
-            records = [one for run in runs for one in sessions.sessions(run.path).values()]
+            records = [one for run in runs for one in runfolder.sessions(run.path).values()]
             loads = [one["load_s"] for one in records if one.get("attempts") and "load_s" in one]
             worked = sum(one.get("lived_s", 0.0) for one in records) - sum(loads)
             rounds = sum(one.get("attempts", 0) for one in records) / (

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.compare.claims import dependent
-from bayes_at_n.pipeline.score import shown
+from bayes_at_n.pipeline.score import headline
 
 if TYPE_CHECKING:
     from bayes_at_n.pipeline.adaptive.data import Outcomes
@@ -99,5 +99,5 @@ def record(basis: Basis, goal: "Goal") -> dict[str, Any]:
         "other_questions": None if basis.nearest is None else basis.elsewhere,
         "nearest": None if basis.nearest is None else names[basis.nearest],
         "next_attempts": basis.more
-        and shown.next_attempts(basis.more, [names[k] for k in basis.leaders]),
+        and headline.next_attempts(basis.more, [names[k] for k in basis.leaders]),
     }

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.settle import (
     load,
     until,
 )
-from bayes_at_n.pipeline.store import find, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 
 MARK = "made_by_this_user"
@@ -116,7 +116,7 @@ def make(requested: Request[SettleConfig]) -> Plan:
     for run in runs:
         _check(run.cfg)
         # What is there whole is not sampled, so nobody else would find out.
-        runfolder.check_same(run, runfolder.identity(run.cfg))
+        runfolder.check_same(run, provenance.identity(run.cfg))
     label = cfg.until.replace(":", "-")
     place = paths[0].parent if len(requested.datasets) == 1 else paths[0].parent.parent
     folder = Path(cfg.out).expanduser() if cfg.out else place / "_settle" / label
@@ -185,7 +185,7 @@ def opened(folder: Path) -> Plan:
 
 
 def _found(path: Path) -> Run:
-    return runfolder.open_run(path) if find.is_run(path) else Run(RunConfig(run_dir=str(path)))
+    return runfolder.open_run(path) if selection.is_run(path) else Run(RunConfig(run_dir=str(path)))
 
 
 def record_of(plan: Plan) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.adaptive.race import Course, State, ended, progress
 from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.compare.conclusion import chance_in_words
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.store import selection
 
 _NAMED = 6  # models that a sentence names, unless they are the result
 
@@ -191,4 +191,4 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
 def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
     """Write the leaderboard and the record. Raises OSError: the folder cannot be written."""
     tables = {"leaderboard": leaderboard(seen)}
-    return files.write(folder, "settle", record(seen, known), tables, {})
+    return selection.write_results(folder, "settle", record(seen, known), tables, {})

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.status import watch
 from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Header
-from bayes_at_n.pipeline.store import find
+from bayes_at_n.pipeline.store import selection
 
 
 def status(folder: Path, watching: bool, every: float | None) -> None:
@@ -28,7 +28,7 @@ def status(folder: Path, watching: bool, every: float | None) -> None:
     def runs() -> list[Path]:
         planned = plan.opened(folder)
         paths = [run.path for contender in planned.contenders for run in contender.runs]
-        return [path for path in paths if find.is_run(path)]
+        return [path for path in paths if selection.is_run(path)]
 
     about = partial(_about, folder)
     about([])

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.compare.leaderboard import scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.store import files, find
+from bayes_at_n.pipeline.store import selection
 
 _NAMED = 5  # changes that the sentence names
 
@@ -29,9 +29,9 @@ def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
     `dataset=` or `model=` selects none of them.
     """
     paths = [Path(folder).expanduser() for folder in cfg.folders]
-    if len(paths) != 2 or any(find.is_run(path) or not path.is_dir() for path in paths):
+    if len(paths) != 2 or any(selection.is_run(path) or not path.is_dir() for path in paths):
         return {}
-    old, new = ({(run.parent.name, run.name): run for run in find.runs_in(p)} for p in paths)
+    old, new = ({(run.parent.name, run.name): run for run in selection.runs_in(p)} for p in paths)
     if (old.keys() & new.keys()) and (alone := sorted(old.keys() ^ new.keys())):
         warn(f"in one of the two folders only: {joined(map('/'.join, alone), _NAMED)}")
     pairs = {key: [old[key], new[key]] for key in old if key in new}
@@ -66,7 +66,7 @@ def compare(cfg: AnalysisConfig, pairs: dict[tuple[str, str], list[Path]]) -> No
     out = Path(cfg.out or f"{cfg.folders[1]}/_changes").expanduser()
     record: dict[str, Any] = {"folders": cfg.folders, "sentence": sentence}
     record |= {"changes": table.rows, "notes": table.notes}
-    written = files.write(out, "changes", record, {"changes": table})
+    written = selection.write_results(out, "changes", record, {"changes": table})
     shown = table.rows if mode("verbose") else [row for row in table.rows if row["changed"]]
     display.show(Table(table.title, table.columns, shown, table.notes))
     paragraph(sentence)

@@ -22,8 +22,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.score import shown, votes
-from bayes_at_n.pipeline.store import find, outcomes
+from bayes_at_n.pipeline.score import answers, headline
+from bayes_at_n.pipeline.store import outcomes, selection
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
@@ -95,14 +95,14 @@ class Cohort:
         return min(labels, key=lambda of_run: len({*of_run}), default=self.question_ids)
 
     @cached_property
-    def votes(self) -> list[votes.Evidence]:
+    def votes(self) -> list[answers.Evidence]:
         """What votes of each model are counted from, (M, N) as outcomes are; nothing if pooled."""
-        trials, found = self.outcomes.shape[2], list[votes.Evidence]()
-        for one in (votes.read(member.run, member.question_ids) for member in self.members):
+        trials, found = self.outcomes.shape[2], list[answers.Evidence]()
+        for one in (answers.evidence(member.run, member.question_ids) for member in self.members):
             arrays = {name: padded(of, trials) for name, of in one.arrays.items()}
             masked = {name: np.ma.masked_equal(of, PENDING) for name, of in arrays.items()}  # type: ignore[no-untyped-call]
             found.append(one._replace(arrays=masked))
-        return found or [votes.NOTHING] * len(self.names)
+        return found or [answers.NOTHING] * len(self.names)
 
     def runs(self) -> list[Member]:
         """List the members, those of the parts where it is pooled."""
@@ -110,9 +110,9 @@ class Cohort:
 
     def stopped(self, confidence: float) -> dict[str, dict[str, Any]]:
         """Return what may be read of members whose outcomes decided how many trials there are."""
-        how = {member.name: shown.stopped(member.run) for member in self.members}
+        how = {member.name: headline.stopped(member.run) for member in self.members}
         return {
-            name: shown.mean_of_rounds(of_run, matrix, confidence)
+            name: headline.mean_of_rounds(of_run, matrix, confidence)
             for (name, of_run), matrix in zip(how.items(), self.matrix(), strict=False)
             if of_run
         }
@@ -131,7 +131,7 @@ def load(
     cohorts: list[Cohort] = []
     faults = []
     with warnings_once() as of_all:
-        named = {} if known else find.named(cfg)
+        named = {} if known else selection.named(cfg)
         for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
                 with warnings_once() as of_one, _grouped() as leave_out:
@@ -280,7 +280,7 @@ def of_runs(
     """
     runs, graded, positions = dict[str, Run](), dict[str, Outcomes](), dict[str, dict[str, int]]()
     golds = dict[str, Run]()
-    for name, (folder, table) in zip(find.names([*folders]), folders.items(), strict=True):
+    for name, (folder, table) in zip(selection.names([*folders]), folders.items(), strict=True):
         try:
             run = open_run(folder)
             of_run = outcomes.read(run, table=table)
@@ -291,7 +291,7 @@ def of_runs(
                         golds[name] = run
                         continue
                     raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
-                raise shown.without_outcomes(run, of_run)
+                raise headline.without_outcomes(run, of_run)
         except (UserError, OSError) as error:
             leave_out(name, error)
         else:
@@ -307,7 +307,7 @@ def of_runs(
         run, of_run, rows = runs[name], graded[name], [*by_mark.values()]
         if empty := int((of_run.codes[rows] == PENDING).all(axis=1).sum()):
             remedy = f"run `generate` and `grade` on {run.path}"
-            if "asked" in (shown.stopped(run) or {}):
+            if "asked" in (headline.stopped(run) or {}):
                 remedy = "models on samples of a bank are compared by `settle bank=true until=best`"
             leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
             continue

@@ -23,10 +23,9 @@ from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.score import by_category, likelihood, people
-from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.shown import stopped_lines
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.score import by_category, labels, likelihood
+from bayes_at_n.pipeline.score.headline import named, stopped_lines
+from bayes_at_n.pipeline.store import selection
 from bayes_at_n.scoring.metrics import DEFAULT
 
 if TYPE_CHECKING:
@@ -71,8 +70,8 @@ def compare(cfg: AnalysisConfig) -> None:
         folder = f"{cohort.dataset}/" if several else ""
         drawn = figures_of(cohort, cfg, of_cohort)
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
-    out = files.folder_of(cfg, "compare", cohorts_of.first_runs(cohorts))
-    written = files.write(out, "compare", record, tables, figures)
+    out = selection.results_folder(cfg, "compare", cohorts_of.first_runs(cohorts))
+    written = selection.write_results(out, "compare", record, tables, figures)
     display.print_json(record)
     note(
         f"saved {plural(len(tables), 'table')} and {plural(len(figures), 'figure')} in"
@@ -176,7 +175,7 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= categories.tables(cohort, cfg)
     runs = ((member.name, member.run) for member in cohort.members)
-    if (corrected := people.of_runs(runs)) is not None:
+    if (corrected := labels.table(runs)) is not None:
         tables["people"] = corrected
     return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
 

@@ -13,7 +13,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import graded, runfolder, sessions
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -41,7 +41,7 @@ def protocol(run: Run) -> dict[str, Any]:
 
     Of imported records that do not say how they were sampled, the settings of sampling are None.
     """
-    identity, known = runfolder.identity(run.cfg), sampling_known(run) is not False
+    identity, known = provenance.identity(run.cfg), sampling_known(run) is not False
     made = runfolder.read_json(run.manifest).get("identity", {})
     identity["prompt.shots_hash"] = made.get("prompt.shots_hash")  # of the examples themselves
     return {
@@ -76,7 +76,7 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     for (name, run), of_run in zip(runs.items(), codes, strict=True):
         requested = shared * trials[name]
         if pending := requested - int((of_run != PENDING).sum()):
-            busy = " and is still being sampled" * bool(sessions.alive(run.path))
+            busy = " and is still being sampled" * bool(runfolder.alive(run.path))
             lacking.append(f"{name} lacks {pending} of {requested}{busy}")
         if short := len(runfolder.continuing(run)):
             cut.append(f"{short} of {name}")
@@ -96,16 +96,16 @@ def lines(runs: Mapping[str, Run], codes: Codes) -> list[str]:
     for key in dict.fromkeys(key for of_run in settings.values() for key in of_run):
         group = "" if key == "grading.judge" else key.partition(".")[0]
         known = [name for name in runs if name not in silent.get(group, [])]
-        default = runfolder.DEFAULTS.get(key, "unknown")
+        default = provenance.DEFAULTS.get(key, "unknown")
         unlike += unequal(key, {name: settings[name].get(key, default) for name in known})
     return unlike
 
 
 def _grading(run: Run) -> dict[str, Any]:
     """Return what decides a grade: as its maker recorded it, but for the way to the answer."""
-    v, judge = run.cfg.verifier, graded.judge_settings(run)
-    by = judge and f"{judge['judge']} by {v.name} ({runfolder.short_hash(str(judge))[:6]})"
-    made = graded.made_by(run) | {"judge": by}
+    v, judge = run.cfg.verifier, outcomes.judge_settings(run)
+    by = judge and f"{judge['judge']} by {v.name} ({provenance.short_hash(str(judge))[:6]})"
+    made = outcomes.grades_made_by(run) | {"judge": by}
     return {f"grading.{key}": value for key, value in made.items() if key != "reasoning_end"}
 
 
@@ -128,4 +128,4 @@ def unequal(key: str, values: Mapping[str, Any]) -> list[str]:
 
 def _short(value: Any) -> str:
     text = " ".join(str(value).split())
-    return text if len(text) <= 60 else f"{text[:40]}… ({runfolder.short_hash(text)})"
+    return text if len(text) <= 60 else f"{text[:40]}… ({provenance.short_hash(text)})"

@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.numerics.results import Summary
 from bayes_at_n.scoring.ranking.equivalence import (
@@ -70,9 +70,9 @@ def run(cfg: EquivalenceConfig) -> None:
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
     display.print_json(record)
-    name = "-".join(map(files.file_stem, both.cohort.names))
+    name = "-".join(map(selection.file_stem, both.cohort.names))
     folder = Path(cfg.out or first.run.path.parent / "_equivalence" / name).expanduser()
-    written = files.write(folder, "equivalence", record, tables, {})
+    written = selection.write_results(folder, "equivalence", record, tables, {})
     note(f"saved {written[-1]}, {', '.join(tables)} as .csv, .json, .tex, .md")
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member
-from bayes_at_n.pipeline.score import people
-from bayes_at_n.pipeline.store import labels, outcomes
+from bayes_at_n.pipeline.score import labels
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.scoring.intervals.judged import Corrected
 from bayes_at_n.scoring.numerics.inputs import Floats
@@ -55,7 +55,7 @@ def _of_run(member: Member, level: float) -> tuple[Corrected, Floats] | None:
     at = np.array([index[name] for name in member.question_ids])
     codes = np.full_like(graded.codes, PENDING)
     codes[at] = graded.codes[at]
-    if (known := people.samples(member.run, graded._replace(codes=codes))) is None:
+    if (known := labels.samples(member.run, graded._replace(codes=codes))) is None:
         return None
     found = scoring.prediction_powered(sample := known[1]["outcomes"], level)
     parts = np.bincount(np.asarray(sample.rows), sample.parts(found.rate, found.value)) * at.size

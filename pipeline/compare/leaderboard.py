@@ -20,11 +20,11 @@ from bayes_at_n.pipeline.compare.claims import together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
-from bayes_at_n.pipeline.score import likelihood, votes
-from bayes_at_n.pipeline.score.headline import named
-from bayes_at_n.pipeline.score.shown import (
+from bayes_at_n.pipeline.score import answers, likelihood
+from bayes_at_n.pipeline.score.headline import (
     OVER_QUESTIONS,
     correlation_warning,
+    named,
     sample_size,
     stopped_lines,
 )
@@ -295,7 +295,7 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
     )
     if any(m.votes for m in others(cfg)):
         for name, of in zip(cohort.names, cohort.votes, strict=True):
-            left_out = votes.left_out(others(cfg), of).items()
+            left_out = answers.left_out(others(cfg), of).items()
             notes += [f"{name}: {m} left out: {why}" for m, why in left_out]
     notes += stopped_lines(cohort.stopped(s.confidence), s.confidence)
     notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]

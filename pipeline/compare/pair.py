@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
-from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store import tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 
@@ -113,7 +113,7 @@ def _attempts(member: Member) -> Attempts:
     """Read what the attempts of a run hold; a warning names what is unreadable."""
     ids = pa.array(member.question_ids, pa.string())
     names = ["seed", "completion_tokens", "token_ids", "logprobs"]
-    table = rowkeys.streamed(member.run, "attempts", names)
+    table = tables.streamed(member.run, "attempts", names)
     stored = pc.is_valid(table["token_ids"]).to_numpy()
     columns = {
         "lengths": pc.cast(table["completion_tokens"], pa.float64()).to_numpy(),
@@ -124,7 +124,7 @@ def _attempts(member: Member) -> Attempts:
     blank = {"lengths": np.nan, "logprobs": np.nan, "seeds": _UNKNOWN, "rows": -1}
     shape = len(ids), member.run.cfg.sampling.trials
     matrices = {
-        name: rowkeys.placed(table, ids, values, shape, blank[name])
+        name: tables.placed(table, ids, values, shape, blank[name])
         for name, values in columns.items()
     }
     return Attempts(**matrices, table=table.select(["token_ids", "logprobs"]))

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.compare.leaderboard import (
 )
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
-from bayes_at_n.pipeline.score.shown import correlation_warning
+from bayes_at_n.pipeline.score.headline import correlation_warning
 
 Positions = npt.NDArray[np.intp]
 _TABLED = 32  # models, up to which all pairs are a table

@@ -24,8 +24,7 @@ from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table, sizing
 from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
 from bayes_at_n.pipeline.store import outcomes, runfolder
-from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.sessions import Totals
+from bayes_at_n.pipeline.store.runfolder import Run, Totals
 from bayes_at_n.pipeline.workers import devices, spent
 
 # Of attempts/ on disk; measured on random ids, log-probs and text, which hardly compress.

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.console import note, si, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub, kind
 from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig, VerifierConfig
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import difference
 
@@ -190,7 +190,7 @@ def _hashed(folder: Path, names: Sequence[str] = ()) -> str:
     files = sorted(p for p in folder.iterdir() if (p.name in names if names else p.suffix in kinds))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         hashes = [*zip((p.name for p in files), threads.map(_sha256, files), strict=True)]
-    return f"files:{runfolder.short_hash(str(hashes))}"
+    return f"files:{provenance.short_hash(str(hashes))}"
 
 
 def _sha256(path: Path) -> str:
@@ -204,7 +204,7 @@ def _sha256(path: Path) -> str:
     status = real.stat()
     state = f"{real} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cached = Path(caches, "bayes-at-n", "sha256", runfolder.short_hash(state))
+    cached = Path(caches, "bayes-at-n", "sha256", provenance.short_hash(state))
     with contextlib.suppress(OSError):
         return cached.read_text("ascii")
     if status.st_size >= 1 << 30:

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.models import Facts
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.prepare.solved import Example
-from bayes_at_n.pipeline.store import origin, parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, control_tokens, fill, options, plain, render, turns
@@ -106,7 +106,7 @@ def build(run: Run) -> Built:
     ]
     rows = (_row(cfg, tokenizer, context, *of_one) for of_one in zip(*prompts, strict=True))
     batches = []
-    while chunk := list(itertools.islice(rows, parquet.ROWS_PER_GROUP)):  # lists of ids are large
+    while chunk := list(itertools.islice(rows, shards.ROWS_PER_GROUP)):  # lists of ids are large
         batches.append(pa.Table.from_pylist(chunk, QUESTIONS))
     table = pa.concat_tables(batches)
     most = table["max_tokens"].to_pylist()
@@ -134,7 +134,7 @@ def _warn(cfg: RunConfig, notes: list[str], server: Facts | None) -> None:
         if group.about.unverified:
             warn(f"{group.name}: no public file confirms all of its settings; check its YAML file")
     args = {**cfg.model.engine_args, **cfg.engine.args} if server is None else {}
-    if names := runfolder.unknown_arguments(args):
+    if names := provenance.unknown_arguments(args):
         warn(
             f"engine arguments {', '.join(names)}: not known whether they change what is sampled,"
             " so they are part of what this run is"
@@ -153,11 +153,11 @@ def identity_of(
         ):
             variants = [one["prompt_token_ids"] or one["prompt"] for one in more or ()]
             text = str([ids or prompt, *variants] if variants else ids or prompt)
-            hashes[name], prompts[name] = digest, runfolder.short_hash(text)
-    identity = runfolder.identity(cfg)
+            hashes[name], prompts[name] = digest, provenance.short_hash(text)
+    identity = provenance.identity(cfg)
     if examples:  # those of a question that is not among them
         chosen = [(example.prompt, example.solved) for example in examples[: cfg.prompt.shots]]
-        identity["prompt.shots_hash"] = runfolder.short_hash(json.dumps(chosen))
+        identity["prompt.shots_hash"] = provenance.short_hash(json.dumps(chosen))
     return identity | {"model.weights": weights, "questions": hashes, "prompts": prompts}
 
 
@@ -168,8 +168,8 @@ def messages(row: Mapping[str, Any]) -> list[dict[str, str]] | None:
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     """Replace the rows of the questions table, keeping the record of what it was made from."""
-    made_from = origin.metadata(path) if path.exists() else {}
-    parquet.write_part(path, pa.Table.from_pylist(rows, QUESTIONS.with_metadata(made_from)))
+    made_from = shards.metadata(path) if path.exists() else {}
+    shards.write_part(path, pa.Table.from_pylist(rows, QUESTIONS.with_metadata(made_from)))
 
 
 def _prompts(
@@ -315,7 +315,7 @@ def check_raised(run: Run, built: Built) -> Cut:
     Raises UserError: the cap is raised while workers are sampling, or attempts cannot continue.
     """
     raised = runfolder.raised(run, built.identity)
-    if raised and sessions.alive(run.path):
+    if raised and runfolder.alive(run.path):
         raise UserError(
             f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]} in {run.path};"
             " wait for them, or stop them (finished attempts are kept)"
@@ -329,7 +329,7 @@ def check_raised(run: Run, built: Built) -> Cut:
     s, reason = run.cfg.sampling, ""
     sampling = asdict(s) | asdict(s.repetition_detection) | run.cfg.engine.args
     names = [*KEY, "token_ids"]
-    batches = shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage(), keep=cut)
+    batches = shards.batches(run.attempts, ATTEMPTS, names, shards.Damage(), keep=cut)
     if counting := [name for name in _COUNTING if sampling.get(name)]:
         reason = f"{counting[0]} counts the tokens of one request, and would start over"
     elif any(row["prompt_token_ids"] is None for row in rows) or any(

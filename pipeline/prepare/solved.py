@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.seeds import option_order
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters
 from bayes_at_n.pipeline.prepare.rows import SUFFIXES, open_rows
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance
 from bayes_at_n.prompts import fill
 from bayes_at_n.prompts import options as listed
 from bayes_at_n.verifiers import LETTERS
@@ -159,7 +159,7 @@ def load_examples(cfg: RunConfig) -> list[Example]:
     dataset, source, rows = open_rows(dataset)
     numbered: Iterable[tuple[int, str, Any]] = chosen(dataset, source, rows)
     if (seed := prompt.shots_seed) is not None:
-        numbered = sorted(numbered, key=lambda row: runfolder.short_hash(f"{seed} {row[0]}"))
+        numbered = sorted(numbered, key=lambda row: provenance.short_hash(f"{seed} {row[0]}"))
     by_problem: dict[str, tuple[bool, Question]] = {}
     for number, position, row in numbered:
         column = dataset.fields.id

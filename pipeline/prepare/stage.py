@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.questions_table import MADE_FROM, Built
-from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -29,7 +29,7 @@ def prepare(run: Run) -> None:
 
     Raises UserError: a problem with the model, the dataset or the folder.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
+    runfolder.check_same(run, provenance.identity(run.cfg), raising=True)
     if _is_prepared(run):
         with runfolder.locked_settings(run):
             runfolder.save_config(run)
@@ -61,10 +61,10 @@ def _is_prepared(run: Run) -> bool:
     A hub id without a revision is not looked up again.
     """
     manifest = runfolder.read_json(run.manifest)
-    if "tokenizer" not in manifest or runfolder.raised(run, runfolder.identity(run.cfg)):
+    if "tokenizer" not in manifest or runfolder.raised(run, provenance.identity(run.cfg)):
         return False
     try:
-        recorded = origin.metadata(run.path / "questions.parquet").get(MADE_FROM, b"")
+        recorded = shards.metadata(run.path / "questions.parquet").get(MADE_FROM, b"")
         return recorded == _made_from(run) and bool(run.questions)
     except (OSError, UserError):
         return False
@@ -82,14 +82,14 @@ def _made_from(run: Run) -> bytes:
     for path in (path for name in names if name and (path := find_local(name))):
         if path.is_dir():  # by sizes and times; a file by its content
             parts = sorted(one for one in path.rglob("*") if one.is_file())
-            files.append([[str(one), parquet.fingerprint(one)] for one in parts])
+            files.append([[str(one), shards.fingerprint(one)] for one in parts])
         else:
             with path.open("rb") as file:
                 files.append([str(path), hashlib.file_digest(file, "sha256").hexdigest()])
     made_from = {
         "version": VERSION,
-        "settings": origin.hashed([settings, others]),
-        "files": origin.hashed(files),
+        "settings": provenance.hashed([settings, others]),
+        "files": provenance.hashed(files),
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
     return json.dumps(made_from).encode()
@@ -106,7 +106,7 @@ def save(run: Run, built: Built) -> None:
     if raised := runfolder.raised(run, built.identity):
         entry = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), entry]
-    manifest[origin.IDENTITY] = built.identity
+    manifest[provenance.IDENTITY] = built.identity
     if built.server is not None:
         manifest[models.SERVER] = asdict(built.server)
     manifest["tokenizer"] = built.tokenizer
@@ -125,14 +125,14 @@ def _save_table(run: Run, built: Built) -> None:
     earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
-            earlier = parquet.read_whole(path, QUESTIONS)
-        except parquet.DAMAGE:
+            earlier = shards.read_whole(path, QUESTIONS)
+        except shards.DAMAGE:
             warn(f"{path}: unreadable, so it is rebuilt; its prompt log-probs are pending")
     same = earlier.drop_columns(key).equals(built.table.drop_columns(key))
-    if same and origin.metadata(path).get(MADE_FROM) == made_from:
+    if same and shards.metadata(path).get(MADE_FROM) == made_from:
         return  # a worker may be adding log-probs
     prepared_ids = earlier["question_id"].combine_chunks()
     logprobs = earlier[key].take(pc.index_in(built.table["question_id"], value_set=prepared_ids))
     index = QUESTIONS.get_field_index(key)
     table = built.table.set_column(index, QUESTIONS.field(key), logprobs)
-    parquet.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))
+    shards.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))

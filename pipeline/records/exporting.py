@@ -33,22 +33,12 @@ from bayes_at_n.pipeline.config.records import FORMATS, HUB_ID, ExportConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records.runs import model_name
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import (
-    files,
-    find,
-    origin,
-    outcomes,
-    parquet,
-    rowkeys,
-    runfolder,
-    shards,
-    tables,
-)
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
-from bayes_at_n.pipeline.store.graded import graded as stored_grades
-from bayes_at_n.pipeline.store.graded import read_verdicts
-from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.outcomes import graded as stored_grades
+from bayes_at_n.pipeline.store.outcomes import read_verdicts
 from bayes_at_n.pipeline.store.runfolder import Run, open_run, read_manifest
+from bayes_at_n.pipeline.store.tables import Ints
 from bayes_at_n.scoring.metrics.table import parse_all
 from bayes_at_n.verifiers.maths.boxed import final_part
 
@@ -82,35 +72,35 @@ class RunTable:
     def table(self) -> pa.Table:
         """Return a row per attempt with its key and short columns; null: unknown.
 
-        `key` is that of `rowkeys.encode`, ascending. Columns are those of attempts, grades and
+        `key` is that of `tables.encode`, ascending. Columns are those of attempts, grades and
         verdicts (`a`, `b`, `c`, `label`). If the verifier decides (`judged`), `outcome` is its own
         and `ruled` the rule grader's.
         """
-        ids, trials = rowkeys.question_ids(self.run), self.run.cfg.sampling.trials
-        attempts = rowkeys.streamed(self.run, "attempts", _SAMPLED)
+        ids, trials = tables.question_ids(self.run), self.run.cfg.sampling.trials
+        attempts = tables.streamed(self.run, "attempts", _SAMPLED)
         grades = stored_grades(self.run, _GRADED[:-2])
-        of_attempts, of_grades = rowkeys.encode(attempts, ids), rowkeys.encode(grades, ids)
+        of_attempts, of_grades = tables.encode(attempts, ids), tables.encode(grades, ids)
         known = np.union1d(of_attempts, of_grades)
-        keys = known[rowkeys.cells(known, trials)[0]]
+        keys = known[tables.cells(known, trials)[0]]
         return pa.table(
             {
                 "key": keys,
                 "question_id": ids.take(pa.array(keys >> 32)),
                 "trial": pa.array(keys & 0xFFFFFFFF, pa.int32()),
-                **rowkeys.in_order(attempts, of_attempts, _SAMPLED, keys),
-                **rowkeys.in_order(grades, of_grades, _GRADED, keys),
-                **rowkeys.aligned(self.run, read_verdicts(self.run, _LABELS).table, keys),
+                **tables.in_order(attempts, of_attempts, _SAMPLED, keys),
+                **tables.in_order(grades, of_grades, _GRADED, keys),
+                **tables.aligned(self.run, read_verdicts(self.run, _LABELS).table, keys),
             }
         )
 
     @cached_property
     def categories(self) -> dict[str, pa.Array]:
         """Return each row's category by current rubrics, int8; `category`: imported labels."""
-        ids, columns, keys = rowkeys.question_ids(self.run), {}, self.table["key"].to_numpy()
+        ids, columns, keys = tables.question_ids(self.run), {}, self.table["key"].to_numpy()
         for name, of in categories.current(self.run).items():
             head = "category" if of.record.get("imported") else f"category_{name}"
-            known = rowkeys.encode(of.table, ids)
-            columns[head] = rowkeys.in_order(of.table, known, ["category"], keys)["category"]
+            known = tables.encode(of.table, ids)
+            columns[head] = tables.in_order(of.table, known, ["category"], keys)["category"]
         return columns
 
 
@@ -129,7 +119,7 @@ class Export:
         `table`: instead of the run's own. Unreadable values are null, and a warning names them.
         """
         rows, keys, run = table or source.table, source.table["key"].to_numpy(), source.run
-        ids, damage, size = rowkeys.question_ids(run), parquet.Damage(), _ROWS if long else _MANY
+        ids, damage, size = tables.question_ids(run), shards.Damage(), _ROWS if long else _MANY
         tokens = source.table["completion_tokens"].fill_null(_UNKNOWN).to_numpy().astype(np.int64)
         ends = np.cumsum(tokens * sum(LONG[name] for name in long))
         # At most 500, as each is an open file.
@@ -138,11 +128,11 @@ class Export:
         parts = shards.batches(run.attempts, ATTEMPTS, schema.names, damage) if long else iter(())
         for number, slab in enumerate(self._slabs(parts, schema, ids, keys, slabs)):
             slab, (first, end) = slab.combine_chunks(), np.searchsorted(slabs, [number, number + 1])
-            known = rowkeys.encode(slab, ids)
+            known = tables.encode(slab, ids)
             for at in range(first, end, size):
                 batch = rows.slice(at, min(size, end - at))
                 batch_keys = keys[at : at + batch.num_rows]
-                for name, column in rowkeys.in_order(slab, known, long, batch_keys).items():
+                for name, column in tables.in_order(slab, known, long, batch_keys).items():
                     batch = batch.append_column(name, column)
                 yield batch
                 self.meter.advance(batch.num_rows)
@@ -164,7 +154,7 @@ class Export:
             with contextlib.ExitStack() as stack:
                 writers = [stack.enter_context(pa.ipc.new_file(file, schema)) for file in files]
                 for part in parts:
-                    rows = rowkeys.rows_of(rowkeys.encode(part, ids), keys, order)
+                    rows = tables.rows_of(tables.encode(part, ids), keys, order)
                     to = np.where(rows < 0, -1, slabs[rows])
                     for slab in np.unique(to[rows >= 0]):
                         writers[slab].write(part.filter(pa.array(to == slab)))
@@ -178,11 +168,11 @@ class Export:
 def run_tables(cfg: ExportConfig) -> list[RunTable]:
     """Return the runs that settings name; skip, with a warning, those that cannot be read.
 
-    Raises UserError: as `find.named`, or none is left.
+    Raises UserError: as `selection.named`, or none is left.
     """
     readable: list[RunTable] = []
-    for dataset, folders in find.named(cfg).items():
-        for name, folder in zip(find.names(folders), folders, strict=True):
+    for dataset, folders in selection.named(cfg).items():
+        for name, folder in zip(selection.names(folders), folders, strict=True):
             try:
                 run = open_run(folder)
                 readable += [RunTable(dataset, name, run)] * bool(run.questions)
@@ -201,7 +191,7 @@ def export(cfg: ExportConfig) -> None:
     """
     sources = run_tables(cfg)
     first = {source.dataset: source.run.path for source in sources}
-    out = files.folder_of(cfg, f"export-{cfg.to}", [*first.values()])
+    out = selection.results_folder(cfg, f"export-{cfg.to}", [*first.values()])
     out = out if out.name.strip(".") else out.resolve()  # . and ..
     _made_of(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +199,7 @@ def export(cfg: ExportConfig) -> None:
     with lease.held(out.with_name(f".{out.name}.lease"), "exporting these runs", wait=True):
         marks = [tables.marks(source.run.path, *_TABLES, *_FILES) for source in sources]
         states = [[s.dataset, s.name, of] for s, of in zip(sources, marks, strict=True)]
-        made_of = runfolder.short_hash(json.dumps([settings, states]))
+        made_of = provenance.short_hash(json.dumps([settings, states]))
         if _made_of(out) == made_of:
             note(f"export: nothing has changed, {out} is left as it is")
         else:
@@ -247,7 +237,7 @@ def _marks(folder: Path) -> dict[str, str]:
     """Map relative paths of an export's files, without its record, to size and time."""
     paths = sorted({*folder.rglob("*")} - {folder / _RECORD})
     files = (path for path in paths if not path.is_dir())
-    return {str(path.relative_to(folder)): parquet.fingerprint(path) for path in files}
+    return {str(path.relative_to(folder)): shards.fingerprint(path) for path in files}
 
 
 def _write(cfg: ExportConfig, sources: list[RunTable], out: Path, made_of: str) -> None:
@@ -321,7 +311,12 @@ class RunInfo:
         self.model, self.dataset = (str(x).encode(errors="replace").decode() for x in names)
         self.named = self.hub_id or f"local/{self.model}"  # for programs that want a developer
         # The same in every export of the run.
-        key = [manifest.get(origin.HASH), imported.get("fingerprint"), self.dataset, run.path.name]
+        key = [
+            manifest.get(provenance.HASH),
+            imported.get("fingerprint"),
+            self.dataset,
+            run.path.name,
+        ]
         self.uid = UUID(bytes=hashlib.sha256(json.dumps(key).encode()).digest()[:16], version=4)
         times = pc.min(table["started"]), pc.max(table["finished"])
         self.began, self.ended = (_datetime(time.as_py(), created.get("time")) for time in times)

@@ -41,12 +41,12 @@ from bayes_at_n.pipeline.records.runs import (
 )
 from bayes_at_n.pipeline.records.source import Source, printable
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import find, origin, parquet, runfolder, sessions
+from bayes_at_n.pipeline.store import provenance, runfolder, selection, shards
 from bayes_at_n.pipeline.store.check import CHECKED, TORN, faults_of
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS, VERDICTS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
-from bayes_at_n.pipeline.store.rowkeys import Ints
+from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import Ints
 
 FIRST_SEED, LAST_SEED = 1234, 1313  # of the paper's protocol, one per trial
 MOST_CELLS = 50_000_000  # questions x trials of one run
@@ -63,7 +63,7 @@ _DERIVED = {"grades": GRADES_TABLE, "verdicts": VERDICTS_TABLE}
 _environment = cache(describe)  # once for all runs
 _OURS = (*CHECKED, ".csv", ".md", ".tex", ".png", ".pdf")
 _PASSING = (".lease", ".tmp", ".damaged")  # of running processes, or set aside
-_THEIRS = (sessions.CLAIMS, "_slurm")  # of workers and jobs of the other machine
+_THEIRS = (runfolder.CLAIMS, "_slurm")  # of workers and jobs of the other machine
 
 
 def write(runs: Runs, run: PlannedRun) -> None:
@@ -169,8 +169,8 @@ def _write_part(folder: Path, stem: str, rows: pa.Table) -> None:
         if part.num_rows and table in _DERIVED:
             _DERIVED[table].write(folder, stem, part)
         elif part.num_rows:
-            rows_per_group = parquet.ROWS_PER_GROUP if table == "attempts" else _ROWS_PER_GROUP
-            parquet.write_part(folder / table / f"{stem}.parquet", part, rows_per_group)
+            rows_per_group = shards.ROWS_PER_GROUP if table == "attempts" else _ROWS_PER_GROUP
+            shards.write_part(folder / table / f"{stem}.parquet", part, rows_per_group)
 
 
 def _categories(runs: Runs, dataset: str) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str])
         }
         for question in questions
     ]
-    parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
+    shards.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     if planned.labels:
         record = {
             "name": source.cfg.source.rubric,
@@ -237,11 +237,11 @@ def complete(runs: Runs, planned: PlannedRun, target: Path, left_out: list[str])
         "left_out": left_out,
     }
     identity = {
-        **runfolder.identity(run.cfg),
+        **provenance.identity(run.cfg),
         "model.weights": f"imported: {planned.source_model}",
         "questions": {row["question_id"]: row["question_hash"] for row in rows},
     }
-    manifest = {origin.FORMAT: origin.NUMBER, "created_with": _environment()}
+    manifest = {provenance.FORMAT: provenance.NUMBER, "created_with": _environment()}
     runfolder.write_json(run.manifest, manifest | {"identity": identity, "imported": imported})
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)
@@ -269,7 +269,7 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
         own = OwnQuestion(question.id, question.problem, gold)
     if own is not None:
         return {"problem": own.problem, "gold": own.gold, "question_hash": own.hash}
-    hashed = runfolder.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
+    hashed = provenance.short_hash(json.dumps([dataset, question.id, gold], ensure_ascii=False))
     prompt = next(iter(question.prompts.values()), "")  # any prompt contains the problem
     return {"problem": prompt, "gold": gold, "question_hash": hashed}
 
@@ -277,7 +277,7 @@ def _identity(dataset: str, question: Question) -> dict[str, str]:
 def within(folder: Path) -> list[Path]:
     """Return the run folders in a folder, or the folder itself."""
     try:
-        return [run for run in find.runs_in(folder) if (run / "questions.parquet").is_file()]
+        return [run for run in selection.runs_in(folder) if (run / "questions.parquet").is_file()]
     except (UserError, OSError):
         return []
 
@@ -345,7 +345,7 @@ def _import_run(folder: Path, staged: Path, target: Path) -> None:
 
 def _check_idle(folder: Path) -> None:
     """Raise UserError: a process generates, grades, verifies or cleans up in a run folder."""
-    for path in (*folder.glob("*.lease"), *folder.glob(f"{sessions.CLAIMS}/*.lease")):
+    for path in (*folder.glob("*.lease"), *folder.glob(f"{runfolder.CLAIMS}/*.lease")):
         linked = path.is_symlink() or path.parent.is_symlink()
         if not linked and not lease.is_dead(path, lease.now_of(path.parent)):
             what = f"is still being written ({path.name}); import when that process has ended"

@@ -33,7 +33,7 @@ from bayes_at_n.pipeline.records.exporting import (
     hub_id,
     run_infos,
 )
-from bayes_at_n.pipeline.store.files import file_stem
+from bayes_at_n.pipeline.store.selection import file_stem
 
 # Task ids of benchmarks on the hub, from their eval.yaml.
 _TASKS = {"Idavidrein/gpqa": "gpqa_diamond", "openai/gsm8k": "gsm8k"}

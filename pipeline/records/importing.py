@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.records.source import (
     printable,
     start,
 )
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 
 _DONE = "_imports"  # in the folder of runs: a file for each completed import
 
@@ -323,5 +323,5 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
         if not questions.exists():
             raise UserError(f"questions={cfg.source.questions}: no such file or folder")
         covered |= {questions, *questions.glob("*.jsonl")}
-    marks = [[str(path.resolve()), parquet.fingerprint(path)] for path in sorted(covered)]
-    return runfolder.short_hash(json.dumps([settings, marks], sort_keys=True))
+    marks = [[str(path.resolve()), shards.fingerprint(path)] for path in sorted(covered)]
+    return provenance.short_hash(json.dumps([settings, marks], sort_keys=True))

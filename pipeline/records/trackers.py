@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, samp
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.records.exporting import Export
 from bayes_at_n.pipeline.score.stage import scored
-from bayes_at_n.pipeline.store import find, origin, outcomes, runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.metrics.table import parse
 
@@ -72,11 +72,11 @@ def send(export: Export, folder: Path) -> None:
 def begin(tracker: str, run: Run, project: str) -> Tracker:
     """Start or resume a run in a tracker. Raises UserError: no library; and its errors."""
     name, manifest = "/".join(run.path.resolve().parts[-2:]), runfolder.read_manifest(run)
-    key = [manifest.get(origin.HASH), manifest.get("created_with"), name]  # differs for copies
+    key = [manifest.get(provenance.HASH), manifest.get("created_with"), name]  # differs for copies
     values = config(run.cfg)
     if not sampling_known(run):
         values = {k: v for k, v in values.items() if not k.startswith((*PROTOCOL, "model.dtype"))}
-    return open_in(tracker, project, name, runfolder.short_hash(json.dumps(key)), values)
+    return open_in(tracker, project, name, provenance.short_hash(json.dumps(key)), values)
 
 
 def open_in(tracker: str, project: str, name: str, key: str, values: dict[str, Any]) -> Tracker:
@@ -229,7 +229,7 @@ def follow(folder: Path, project: str, name: str, over: Event, well: Event) -> N
 
     if name == "trackio":  # it warns instead of raising
         warnings.showwarning = lambda message, *_: _warn(name, folder, str(message))
-    observer = Observer(lambda: [folder] * find.is_run(folder))
+    observer = Observer(lambda: [folder] * selection.is_run(folder))
     tracker, sent, ended = None, 0, False
     try:
         while not ended:

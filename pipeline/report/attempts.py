@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store import graded, rowkeys
+from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.columns import cut_off
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -35,7 +35,7 @@ _SIGNALS = {"bits": "completion_bpt", "prompt_bits": "prompt_bpt"}
 class Indexed(NamedTuple):
     """The attempts of one run."""
 
-    keys: Ints  # of `rowkeys.encode` for the M questions compared; ascending
+    keys: Ints  # of `tables.encode` for the M questions compared; ascending
     table: pa.Table  # a row per key, without the number of its `file`
     without: str | None  # why there are no texts; None: there are
 
@@ -52,16 +52,16 @@ def index(
     """
     ids = pa.array(question_ids, pa.string())
     names = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]
-    grades = graded.graded(run, names)
+    grades = outcomes.graded(run, names)
     sampled = ["finish_reason", "completion_tokens", "started", "finished"]
-    attempts = rowkeys.streamed(run, "attempts", sampled)
-    labels = graded.read_verdicts(run, [*_LOGS.values()], "warn").table
-    known = np.union1d(rowkeys.encode(grades, ids), rowkeys.encode(attempts, ids))
-    kept, (questions, trials) = rowkeys.cells(known, run.cfg.sampling.trials)
+    attempts = tables.streamed(run, "attempts", sampled)
+    labels = outcomes.read_verdicts(run, [*_LOGS.values()], "warn").table
+    known = np.union1d(tables.encode(grades, ids), tables.encode(attempts, ids))
+    kept, (questions, trials) = tables.cells(known, run.cfg.sampling.trials)
     keys = known[kept]
 
     def align(table: pa.Table) -> dict[str, pa.Array]:
-        return rowkeys.in_order(table, rowkeys.encode(table, ids), table.column_names, keys)
+        return tables.in_order(table, tables.encode(table, ids), table.column_names, keys)
 
     grade, attempt, verdict = map(align, (grades, attempts, labels))
     try:

@@ -32,7 +32,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.report import attempts, panels, single, texts
 from bayes_at_n.pipeline.report.panels import Panel
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.verifiers.code import tests
 
@@ -67,7 +67,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     Returns the path of index.html, or of report.html, which has no side files. Raises OSError: the
     folder cannot be written.
     """
-    out = files.folder_of(cfg, "report", cohorts_of.first_runs(cohorts))
+    out = selection.results_folder(cfg, "report", cohorts_of.first_runs(cohorts))
     out.mkdir(parents=True, exist_ok=True)
     return _write_single(cohorts, cfg, out) if cfg.report.single else _write(cohorts, cfg, out)
 

@@ -7,7 +7,7 @@ from typing import Any
 from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.store import graded
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
 
 _LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
@@ -63,7 +63,9 @@ def _made(run: Run) -> dict[str, Any]:
         **sampled,
         "engine": " ".join([name, *versions]) if known else None,
         "dtype": cfg.model.dtype if known else None,
-        "graded by": "the imported records" if "imported" in graded.made_by(run) else grader,
+        "graded by": "the imported records"
+        if "imported" in outcomes.grades_made_by(run)
+        else grader,
         "verifier": None if cfg.verifier.id is None else cfg.verifier.name,
         "sampled": str(created.get("time") or "")[:10] or None,
         "bayes-at-n": created.get("commit"),

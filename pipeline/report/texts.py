@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.report import attempts, tokens
-from bayes_at_n.pipeline.store import parquet, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.store import runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -39,7 +39,7 @@ class Job(NamedTuple):
 
     cfg: RunConfig
     ids: list[str]  # of the M questions compared, as in the run
-    keys: Ints  # of `rowkeys.encode`, K attempts
+    keys: Ints  # of `tables.encode`, K attempts
     stem: Path  # of the side files, without number and ending
     trials: int | None  # per question, that have texts; None: all; 0: no prompts either
 
@@ -53,7 +53,7 @@ def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
     context = multiprocessing.get_context("spawn")  # this process has threads
     workers = max(1, min(program.cores(), MOST_PROCESSES, len(jobs)))
     alone = workers == 1 or stored(Run(job.cfg) for job in jobs) < SMALL
-    light = parquet.without_pandas  # pandas takes a third of the start of a process
+    light = shards.without_pandas  # pandas takes a third of the start of a process
     with children.dying_with_parent(), ProcessPoolExecutor(workers, context, light) as pool:
         try:
             for files, damage in map(write, jobs) if alone else pool.map(write, jobs):
@@ -83,7 +83,7 @@ def write(job: Job) -> tuple[Ints, str]:
 
     Returns the numbers of the K attempts' files, -1 for none, and what was unreadable.
     """
-    files, damage = np.full(job.keys.size, -1), parquet.Damage()
+    files, damage = np.full(job.keys.size, -1), shards.Damage()
     if job.trials == 0:
         return files, ""
     run, model = Run(job.cfg), models.tokenizer_source(job.cfg.model)
@@ -126,12 +126,12 @@ def _write_prompts(job: Job, questions: list[Any], decoder: tokens.Decoder | Non
 
 
 def _responses(
-    run: Run, job: Job, damage: parquet.Damage
+    run: Run, job: Job, damage: shards.Damage
 ) -> Iterator[tuple[int, str, int, str, Any, Any]]:
     """Yield number, question, trial, text, tokens and log-probs of attempts."""
     known, order = pa.array(job.ids, pa.string()), np.argsort(job.keys)
     for batch in shards.batches(run.attempts, ATTEMPTS, _COLUMNS, damage):
-        rows = rowkeys.rows_of(rowkeys.encode(batch, known), job.keys, order)
+        rows = tables.rows_of(tables.encode(batch, known), job.keys, order)
         if job.trials is not None:
             rows[batch["trial"].to_numpy() >= job.trials] = -1
         for i in np.flatnonzero(rows >= 0).tolist():

@@ -31,7 +31,7 @@ from typing import Self
 from bayes_at_n.pipeline.base import lease, program
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import EngineConfig
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import stopping
 
@@ -144,7 +144,7 @@ def silence_s(engine: EngineConfig) -> float:
 
 def path_of(folder: Path, worker: str) -> Path:
     """Return the path of a worker's heartbeat in a folder."""
-    return folder / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+    return folder / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"
 
 
 class Claims:
@@ -354,7 +354,7 @@ def any_free(run: Run) -> bool:
     False if live workers have claimed all that is pending, or so much that nothing is left for
     another one.
     """
-    if not (alive := sessions.alive(run.path)):
+    if not (alive := runfolder.alive(run.path)):
         return True
     position = {key: i for i, key in enumerate(run.keys)}
     nobody = Heartbeat(run.path, "nobody")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.pipeline.workers.devices import on_gpus
@@ -204,8 +204,8 @@ _SAME = ("pid", "replica", "attempts", "gpus", "gpu_s", "wall_s", "started", "up
 
 def workers(folder: Path) -> list[Worker]:
     """Return every worker that ever sampled in a run folder, ordered by name."""
-    alive, records = sessions.alive(folder), sessions.sessions(folder)
-    alive |= sessions.alive(folder)  # some started meanwhile
+    alive, records = runfolder.alive(folder), runfolder.sessions(folder)
+    alive |= runfolder.alive(folder)  # some started meanwhile
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 
@@ -221,7 +221,7 @@ def write_summary(run: Run) -> None:
     """
     everyone = workers(run.path)
     engines: list[dict[str, Any]] = []  # distinct descriptions of engines
-    for record in sessions.sessions(run.path).values():
+    for record in runfolder.sessions(run.path).values():
         if record.get("engine") and record["engine"] not in engines:
             engines.append(record["engine"])
     summary: dict[str, Any] = {

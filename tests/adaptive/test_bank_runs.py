@@ -10,7 +10,7 @@ from raced import forked
 
 from bayes_at_n.pipeline.adaptive import bank, live
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.store import parquet, runfolder, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 QUESTIONS = 120
@@ -59,7 +59,7 @@ def test_it_asks_a_sample_once_and_goes_on(run: Path, capsys: Capsys) -> None:
     assert row["low"] <= RIGHT.mean() <= row["high"] and row["high"] - row["low"] <= 0.2
     assert row["settled"] and row["asked"] < row["questions"] == QUESTIONS
     opened = runfolder.open_run(run)
-    asked = shards.keys(opened.attempts, ATTEMPTS, parquet.Damage())
+    asked = shards.keys(opened.attempts, ATTEMPTS, shards.Damage())
     assert len(asked) == row["asked"] and {trial for _, trial in asked} == {0}
     written = json.loads(Path("runs/sums/_settle/width-0.2/bank.json").read_text())
     assert written["banks"] == [row]

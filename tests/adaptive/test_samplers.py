@@ -10,7 +10,7 @@ from raced import chance, forked, logged
 from bayes_at_n.pipeline.adaptive import live, plan, schedule
 from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.config import settle
-from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 QUESTIONS, MOST = 8, 24
@@ -59,6 +59,6 @@ def test_what_is_decided_is_that_of_the_same_rounds_in_order(
     for contender, spent in zip(planned.contenders, seen.states[-1].spent, strict=True):
         for run in (runfolder.open_run(run.path) for run in contender.runs):
             assert run.cfg.sampling.trials == spent and not runfolder.pending(run)
-            assert not sessions.alive(run.path) and not (run.path / sessions.CLAIMS).exists()
-            sampled = shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
+            assert not runfolder.alive(run.path) and not (run.path / runfolder.CLAIMS).exists()
+            sampled = shards.keys(run.attempts, ATTEMPTS, shards.Damage())
             assert max(trial for _, trial in sampled) < min(2 * spent + schedule.IDLE, MOST)

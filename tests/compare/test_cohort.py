@@ -9,7 +9,7 @@ from helpers import THREE, Capsys, run_of
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, differences
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.workers.claims import Heartbeat
 
@@ -119,7 +119,7 @@ def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -
     cfg = analysis.load([str(first), str(second), str(first)])
     (one,) = cohort.load(cfg)
     assert one.names == ["old/x", "new/x"]
-    assert find.named(cfg) == {"sums": [first, second]}
+    assert selection.named(cfg) == {"sums": [first, second]}
 
 
 def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
@@ -180,7 +180,7 @@ def test_a_problem_that_occurs_twice_is_two_questions(tmp_path: Path, capsys: Ca
         run = run_of(tmp_path, name, ids)
         rows = [row | {"question_hash": h} for row, h in zip(run.questions, hashes, strict=False)]
         table = pa.Table.from_pylist(rows, schema=QUESTIONS)
-        parquet.write_part(run.path / "questions.parquet", table)
+        shards.write_part(run.path / "questions.parquet", table)
     (one,) = load(tmp_path)
     assert one.names == ["x", "y"]
     assert [member.question_ids for member in one.members] == [

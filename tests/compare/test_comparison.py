@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
-from bayes_at_n.pipeline.store import files, runfolder
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse
@@ -376,7 +376,7 @@ def test_what_a_selection_s_folder_is_called(tmp_path: Path) -> None:
 
     def called(verb: str, paths: list[Path], *settings: str) -> str:
         cfg = analysis.load([f"runs={tmp_path}", *settings])
-        return str(files.folder_of(cfg, verb, paths).relative_to(tmp_path))
+        return str(selection.results_folder(cfg, verb, paths).relative_to(tmp_path))
 
     sums = [runs[0]]
     assert called("report", sums) == "sums/_report-all"

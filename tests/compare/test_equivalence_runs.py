@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.compare import pair
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.ranking.equivalence import equivalence, kl_terms
 from benchmarks.servers import Server
@@ -173,7 +173,7 @@ def test_what_cannot_be_replayed_is_refused(folders: list[str], tmp_path: Path) 
     table = pq.read_table(path)
     prompts = pa.array([[1, 2, 3], [1, 2, 4], [1, 2, 3]], pa.list_(pa.int32()))
     place = table.schema.get_field_index("prompt_token_ids")
-    parquet.write_part(path, table.set_column(place, "prompt_token_ids", prompts))
+    shards.write_part(path, table.set_column(place, "prompt_token_ids", prompts))
     assert "prompt_token_ids: those of question b" in refusal(x, y)
     rewrite(x, logprobs=[None] * 24)
     assert "sampling.logprobs=true" in refusal(x, y)

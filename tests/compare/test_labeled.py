@@ -10,7 +10,7 @@ from helpers import Capsys, run_of
 from scipy.stats import norm, t
 
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.score.shown import correlation_warning
+from bayes_at_n.pipeline.score.headline import correlation_warning
 from bayes_at_n.scoring import Inflation, labeled, prediction_powered
 
 

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.generate import attempts as continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.status.progress import count, progress_of
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims
@@ -48,7 +48,7 @@ job._MOST_IN_FRAME = 4
 def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """What a reader finds, whole rows."""
     found = {}
-    for batch in shards.batches(folder / "attempts", ATTEMPTS, ATTEMPTS.names, parquet.Damage()):
+    for batch in shards.batches(folder / "attempts", ATTEMPTS, ATTEMPTS.names, shards.Damage()):
         for row in batch.to_pylist():
             assert (row["question_id"], row["trial"]) not in found
             found[row["question_id"], row["trial"]] = row
@@ -72,7 +72,7 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
     for path in (*folder.glob("attempts/*"), *folder.glob("attempts/_*")):
         path.unlink(missing_ok=True)
     table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-    parquet.write_part(folder / "attempts" / "00000.parquet", table)
+    shards.write_part(folder / "attempts" / "00000.parquet", table)
     questions = [row | {"max_tokens": cap} for row in run.questions]
     questions_table.write(folder / "questions.parquet", questions)
     run.cfg.sampling.max_tokens = cap
@@ -174,7 +174,7 @@ def rows(cap: int) -> list[dict[str, Any]]:
 
 
 def identity(run: Run, cap: int) -> dict[str, Any]:
-    return runfolder.identity(run.cfg) | {"sampling.max_tokens": cap}
+    return provenance.identity(run.cfg) | {"sampling.max_tokens": cap}
 
 
 def built(run: Run, rows: list[dict[str, Any]], cap: int = 9) -> Any:
@@ -224,7 +224,7 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
     table = pa.Table.from_pylist(
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
-    parquet.write_part(part, table)
+    shards.write_part(part, table)
     with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
         questions_table.check_raised(run, built(run, rows(9)))
     with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
@@ -240,19 +240,19 @@ def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> N
     part = pq.read_table(run.attempts / "00000.parquet").to_pylist()
     for cap, start in ((9, 5), (10, 9)):
         longer = [r | {"completion_tokens": cap, "continued_from": start} for r in part[:2]]
-        parquet.write_part(
+        shards.write_part(
             run.attempts / f"00001-upto{cap}.parquet",
             pa.Table.from_pylist(longer[: 11 - cap], schema=ATTEMPTS),
         )
     read = {key: row["completion_tokens"] for key, row in attempts(run.path).items()}
     assert sorted(read.values()) == [5, 5, 5, 5, 9, 10]
     # The grade of the old row is none of what the attempt is now.
-    assert graded.ruled(run, []).num_rows == 4
+    assert outcomes.ruled(run, []).num_rows == 4
     grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
     for cap in (9, 10):
         again = [row | {"outcome": "timeout", "reason": str(cap)} for row in grades[: 11 - cap]]
         add_grades(run, f"00001-upto{cap}", again)
-        words = graded.ruled(run, ["reason"])["reason"].to_pylist()
+        words = outcomes.ruled(run, ["reason"])["reason"].to_pylist()
         assert words.count("made by hand") == 4 and words.count("10") == (cap == 10)
     assert sorted(words)[:2] == ["10", "9"] and len(words) == 6
 

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.settings import OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import prefetch
-from bayes_at_n.pipeline.store import graded, tables
+from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, fill, read_template
@@ -184,10 +184,10 @@ def test_official_prompt(
     own = str(tmp_path / "own.txt")
 
     def made() -> dict[str, Any]:
-        record = graded.verdicts_made_of(judging)["asked"]
-        of_scores = graded.judge_settings(judging) or {}
+        record = outcomes.verdicts_made_of(judging)["asked"]
+        of_scores = outcomes.judge_settings(judging) or {}
         assert of_scores.items() >= record.items()
-        assert graded.read_verdicts(judging, []).pending == 0
+        assert outcomes.read_verdicts(judging, []).pending == 0
         return dict(record)
 
     stage.verify(judging)
@@ -242,9 +242,9 @@ def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) 
         assert row["a"] + row["b"] == pytest.approx(1) and row["label"] in "AB"
     measures = calibrate.pooled([run])
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
-    record = graded.verdicts_made_of(run)
+    record = outcomes.verdicts_made_of(run)
     assert record["asked"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "
-    assert graded.read_verdicts(run, ["a"]).table.num_rows == 3
+    assert outcomes.read_verdicts(run, ["a"]).table.num_rows == 3
     own.write_text(own.read_text() + " Say A or B:")
     with pytest.raises(tables.Stale, match="template"):
-        graded.read_verdicts(run, ["a"])
+        outcomes.read_verdicts(run, ["a"])

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.prepare.solved import encoded
 from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store import find
+from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 EXAMPLES = [{"q": f"1 + {n}?", "of": [str(n + 1), "none"], "a": 0} for n in range(4)]
@@ -207,7 +207,7 @@ def test_other_verbs_show_what_such_runs_score(
     [found] = json.loads((tmp_path / "compare.json").read_text())["datasets"]
     assert len(found.get("models", [])) == len(names) - 1
     rows = {(row["model"], row["measure"].replace(" ", "_")): row for row in found["likelihood"]}
-    for name, folder in zip(find.names(folders), folders, strict=True):
+    for name, folder in zip(selection.names(folders), folders, strict=True):
         assert main(["score", str(folder)]) == 0
         scores = json.loads((folder / "scores.json").read_text())["likelihood"]
         for measure, of in scores.items():

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import outcomes, parquet, rowkeys
+from bayes_at_n.pipeline.store import outcomes, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
@@ -50,9 +50,9 @@ def same(run: Run, again: Run, codes: bool) -> None:
     assert (ours == theirs).all() or not codes
     responses = []
     for each in (run, again):
-        keys, damage = rowkeys.keyed(each, "attempts", [])[1], parquet.Damage()
+        keys, damage = tables.keyed(each, "attempts", [])[1], shards.Damage()
         graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.PENDING
-        read = rowkeys.responses(each, keys, damage)
+        read = tables.responses(each, keys, damage)
         responses.append(sorted(text for i, text in read if graded[i]))
     assert responses[0] == responses[1]
 

@@ -34,7 +34,7 @@ from bayes_at_n.pipeline.records import columns
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import outcomes, rowkeys, shards
+from bayes_at_n.pipeline.store import outcomes, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -55,9 +55,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts(run: Run) -> dict[tuple[str, int], str]:
-    keys, damage = rowkeys.keyed(run, "attempts", [])[1], shards.parquet.Damage()
-    ids = rowkeys.question_ids(run).to_pylist()
-    read = rowkeys.responses(run, keys, damage)
+    keys, damage = tables.keyed(run, "attempts", [])[1], shards.Damage()
+    ids = tables.question_ids(run).to_pylist()
+    read = tables.responses(run, keys, damage)
     assert not damage.lines
     return {(ids[keys[i] >> 32], int(keys[i] & 0xFFFFFFFF)): text for i, text in read}
 

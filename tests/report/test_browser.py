@@ -18,7 +18,7 @@ from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
 
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.report import build, label, single
-from bayes_at_n.pipeline.store import labels
+from bayes_at_n.pipeline.score import labels
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

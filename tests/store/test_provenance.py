@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import stage
-from bayes_at_n.pipeline.store import check, origin, parquet, runfolder, shards
+from bayes_at_n.pipeline.store import check, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session
@@ -29,7 +29,7 @@ def setup(tiny_model: Path, tmp_path: Path) -> Setup:
 
 def sampled(run: Run, *trials: int, seal: bool = True, worker: int = 1) -> Path:
     """The file of a worker with these trials of the first question, as it leaves it."""
-    about = origin.part_metadata(runfolder.check_same(run, runfolder.identity(run.cfg)))
+    about = provenance.part_metadata(runfolder.check_same(run, provenance.identity(run.cfg)))
     cap, stem = run.cfg.sampling.max_tokens, f"{worker:016d}-n-1-00000{runfolder.part_suffix(run)}"
     journal = Journal(run.attempts / f"_{stem}.journal", ATTEMPTS.with_metadata(about))
     own = {"question_id": "sums-01", "finish_reason": "length", "text": seed(run)}
@@ -59,7 +59,7 @@ def moved_in(setup: Setup, run: Run, *settings: str, seal: bool = True) -> Path:
     return path.rename(run.attempts / path.name)
 
 
-def trials_of(run: Run, damage: parquet.Damage) -> dict[int, str]:
+def trials_of(run: Run, damage: shards.Damage) -> dict[int, str]:
     batches = shards.batches(run.attempts, ATTEMPTS, ["trial", "text"], damage)
     return {row["trial"]: row["text"] for batch in batches for row in batch.to_pylist()}
 
@@ -88,9 +88,9 @@ def test_of_two_that_begin_in_one_new_folder_the_first_to_write_wins(
 
 def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:
     run = prepared(setup)
-    its = runfolder.read_manifest(run)[origin.HASH]
+    its = runfolder.read_manifest(run)[provenance.HASH]
     journal = sampled(run, 0, seal=False)
-    assert origin.metadata(journal)[b"identity_hash"].decode() == its
+    assert shards.metadata(journal)[b"identity_hash"].decode() == its
     shards.seal_leftovers(run.attempts, ATTEMPTS)
     [part] = run.attempts.glob("*.parquet")
     says = pq.read_metadata(part).metadata
@@ -99,15 +99,15 @@ def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:
     # More questions, trials and tokens change nothing of that.
     write_questions(setup.questions, arithmetic(5))
     run = prepared(setup, "sampling.trials=9", "sampling.max_tokens=12")
-    assert runfolder.read_manifest(run)[origin.HASH] == its
+    assert runfolder.read_manifest(run)[provenance.HASH] == its
     sampled(run, 1, worker=2)
-    damage = parquet.Damage()
+    damage = shards.Damage()
     assert trials_of(run, damage).keys() == {0, 1} and not damage.lines
     assert len(pd.read_parquet(run.attempts)) == 2
     # The sound rows of a part that is damaged stay the run's.
-    shards.set_aside(parquet.Damage({part: ["damaged"]}), ATTEMPTS)
+    shards.set_aside(shards.Damage({part: ["damaged"]}), ATTEMPTS)
     [copy] = run.attempts.glob("*-sound.parquet")
-    assert origin.metadata(copy)[b"identity_hash"].decode() == its
+    assert shards.metadata(copy)[b"identity_hash"].decode() == its
 
 
 def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
@@ -115,7 +115,7 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
 ) -> None:
     run = prepared(setup)
     sampled(run, 1, 2, worker=10)
-    part, damage = moved_in(setup, run, "sampling.seed=5"), parquet.Damage()
+    part, damage = moved_in(setup, run, "sampling.seed=5"), shards.Damage()
     assert trials_of(run, damage) == {1: "seed 1234", 2: "seed 1234"}
     assert "made by another run" in str(damage) and part.name in str(damage)
     assert ("sums-01", 0) in runfolder.pending(run)
@@ -123,7 +123,7 @@ def test_a_part_of_another_identity_is_not_read_and_its_attempts_are_owed(
     with pytest.raises(DamagedData, match=f"{part.name}: made by another run.*`generate`"):
         grading.grade(run)
     assert not part.exists() and part.with_name(f"_{part.name}.damaged").exists()
-    assert trials_of(run, parquet.Damage()).keys() == {1, 2}
+    assert trials_of(run, shards.Damage()).keys() == {1, 2}
 
 
 def link_to_nothing(path: Path) -> None:
@@ -174,7 +174,7 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     run.manifest.unlink()
     assert f"of several runs ({part.name}, {other.name})" in setup.refused()
     other.unlink()
-    parquet.write_part(part, pq.read_table(part).replace_schema_metadata(None))
+    shards.write_part(part, pq.read_table(part).replace_schema_metadata(None))
     for message in (setup.refused(), setup.refused("sampling.seed=5")):
         assert f"{run.manifest}: missing" in message and "restore it from a copy" in message
     assert "manifest.json: missing" in check.faults_of(run.path / "config.yaml")[0]

@@ -11,7 +11,7 @@ from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.score import current, people
+from bayes_at_n.pipeline.score import headline, labels
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import labeled, prediction_powered
@@ -63,7 +63,7 @@ def test_labels_correct_the_score_by_the_people_who_gave_them(
     assert people["outcomes"]["corrected"]["high"] == pytest.approx(own.high)
     assert people["labels"] == 5 and "verifier" in people and "corrected" in out
     assert "headline" in found  # beside it
-    assert current.is_current(Run(load_folder(run.path, [])))  # they are the folder's now
+    assert headline.is_current(Run(load_folder(run.path, [])))  # they are the folder's now
     path.write_text(json.dumps(rows[0] | {"correct": not rows[0]["correct"]}) + "\n")
     score(again(run, f"labels={path.rename(tmp_path / 'ben.jsonl')}"))
     agreed = json.loads((run.path / "scores.json").read_text())["people"]["agreement"]
@@ -75,7 +75,7 @@ def test_compare_shows_the_judge_of_outcomes_alone(tmp_path: Path) -> None:
     (run.path / "labels").mkdir()
     line = json.dumps({"question_id": "q1", "trial": 0, "correct": True})
     (run.path / "labels" / "ana.jsonl").write_text(line)
-    table = people.of_runs([("run", run)])
+    table = labels.table([("run", run)])
     assert table and [row["who"].strip() for row in table.rows] == ["outcomes", "corrected"]
 
 

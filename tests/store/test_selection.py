@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.store.files import write
+from bayes_at_n.pipeline.store.selection import write_results
 
 
 def names(folder: Path) -> set[str]:
@@ -16,7 +16,7 @@ def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
     table = Table("t", [Column("a", "a")], [{"a": 1.5}])
     figure, _ = style.panels(style.COLUMN, 2.0, "a figure")
     out = tmp_path / "out"
-    written = write(
+    written = write_results(
         out,
         "verb",
         {"score": float("nan")},
@@ -36,8 +36,8 @@ def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
     (tmp_path / "outside.csv").write_text("")
     record["files"] += ["../outside.csv", str(tmp_path / "outside.csv"), 7]
     (out / "verb.json").write_text(json.dumps(record))
-    write(out, "other", {}, {"three": table})
-    write(out, "verb", {}, {"one": table})
+    write_results(out, "other", {}, {"three": table})
+    write_results(out, "verb", {}, {"one": table})
     stems = ("one", "three")
     forms = {f"{stem}.{end}" for stem in stems for end in ("csv", "json", "tex", "md")}
     assert names(tmp_path) == {"outside.csv"} | {
@@ -46,5 +46,5 @@ def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
     assert not (out / "part").exists()
     for damaged in ("{", "[]", '{"files": 3}'):
         (out / "verb.json").write_text(damaged)
-        write(out, "verb", {}, {})
+        write_results(out, "verb", {}, {})
         assert (out / "one.csv").exists()

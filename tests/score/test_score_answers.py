@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from helpers import Capsys, add_verdicts, make_run
 
+from bayes_at_n.pipeline.score.answers import stated_confidence
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.score.stated import stated_confidence
 from bayes_at_n.scoring import attempted_f, avg_ci, confidence_error
 
 
