@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.config.seeds import continued_seed
+from bayes_at_n.pipeline.config.settings import continued_seed
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import runfolder, shards

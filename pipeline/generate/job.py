@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.base.program import kind
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance

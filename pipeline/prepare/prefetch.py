@@ -17,7 +17,8 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, results
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local, from_hub
-from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, OfficialPrompt, verifier_as_model
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.config.verifier import FIELDS, OFFICIAL, OfficialPrompt
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.store.runfolder import Run

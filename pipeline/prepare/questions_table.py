@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
+from bayes_at_n.pipeline.config.sampling import PromptConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.models import Facts
 from bayes_at_n.pipeline.prepare.questions import Question

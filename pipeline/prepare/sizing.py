@@ -13,7 +13,8 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
+from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.workers import devices
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import find_local
-from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settings import RunConfig, option_order
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters
 from bayes_at_n.pipeline.prepare.rows import SUFFIXES, open_rows
 from bayes_at_n.pipeline.store import provenance

@@ -25,8 +25,8 @@ from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.judging import JudgementConfig
-from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
+from bayes_at_n.pipeline.config.verifier import JudgementConfig, VerifierConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.prepare import estimate, models, questions_table

@@ -28,8 +28,14 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.verifier import (
+    FIELDS,
+    FOLDER,
+    OFFICIAL,
+    VerifierConfig,
+    template_file,
+)
 from bayes_at_n.pipeline.prepare import models, prefetch
 from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -95,7 +101,7 @@ def read_template(cfg: VerifierConfig) -> str:
 
     Raises UserError: it is missing, unreadable, or has no usable ``{response}`` or ``{answer}``.
     """
-    path = settings.template_file(cfg.prompt)
+    path = template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
             template = prefetch.template(cfg.official)
@@ -103,7 +109,7 @@ def read_template(cfg: VerifierConfig) -> str:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
         text = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
-        names = ", ".join(sorted(p.stem for p in settings.FOLDER.glob("*.txt")))
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
         raise UserError(f"{text}; choose from {names}, or name a file") from error
     bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
     judged = "{response}" if "{response" in template else "{answer}"

@@ -18,7 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.compose import load
-from bayes_at_n.pipeline.config.settings import ModelConfig, verifier_as_model
+from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import models, stage
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts

@@ -19,7 +19,7 @@ from helpers import Capsys, again, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.settings import OfficialPrompt, VerifierConfig
+from bayes_at_n.pipeline.config.verifier import OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import prefetch
 from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -17,14 +17,10 @@ from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, where
-from bayes_at_n.pipeline.config.settings import (
-    DatasetConfig,
-    FieldNames,
-    ModelConfig,
-    PromptConfig,
-    RunConfig,
-)
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.dataset import DatasetConfig, FieldNames, parse_filter
+from bayes_at_n.pipeline.config.sampling import ModelConfig, PromptConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.verifiers.answers.kinds import OR
@@ -302,7 +298,7 @@ def test_rows_are_filtered_and_keep_their_numbers(tmp_path: Path) -> None:
     assert ids("year >= 2023 and year!=2024") == ["4", "6"]
     assert ids("tags == 'b 2'") == ["3"] and ids("tags != 'b 2' and year < 2023.5") == [*"124"]
     assert ids("tags ~ b and tags !~ '2' and year < 2023") == ["1", "2"]
-    assert where.parse("x == ''")[0].accepts({"x": float("nan")})  # as Parquet has it
+    assert parse_filter("x == ''")[0].accepts({"x": float("nan")})  # as Parquet has it
     assert ids("`x y` == ''") == list("123456") and ids('problem > "p4"') == ["6"]
     for text in ("yaer == 1", "year == 1"):
         with pytest.raises(UserError, match=rf"dataset\.where={text}"):

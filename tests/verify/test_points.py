@@ -15,7 +15,8 @@ from bayes_at_n.pipeline.adaptive import data
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
