@@ -27,7 +27,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import Meter, note, results, substep, warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM, find_local, kind, version
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local, from_hub, kind, version
 from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import FORMATS, HUB_ID, ExportConfig
 from bayes_at_n.pipeline.display.table import print_json
@@ -206,11 +206,7 @@ def export(cfg: ExportConfig) -> None:
             with substep(), warnings_once():  # reading a run again repeats no warning
                 _write(cfg, sources, out, made_of)
     results.print(str(out))
-    pushed = None
-    if cfg.push:
-        from bayes_at_n.pipeline.records import hub  # it imports `compare`, which takes seconds
-
-        pushed = hub.push(cfg.push, out)
+    pushed = push(cfg.push, out) if cfg.push else None
     print_json({"format": cfg.to, "folder": str(out), "files": [*_marks(out)], "pushed": pushed})
 
 
@@ -267,6 +263,26 @@ def _write(cfg: ExportConfig, sources: list[RunTable], out: Path, made_of: str) 
     finally:
         for left in drafts:
             shutil.rmtree(left, ignore_errors=True)
+
+
+def push(repo: str, folder: Path) -> str:
+    """Upload a folder as a dataset, which is created as a private one if missing.
+
+    Returns its URL. Raises UserError: no token, no network, or no write access.
+    """
+    import huggingface_hub
+
+    if huggingface_hub.get_token() is None:
+        raise UserError(f"push={repo}: no hub token; run `hf auth login`, or set HF_TOKEN")
+    note(f"export: uploading {folder} to {repo}")
+    remedy = f"{folder} is complete; the same command uploads it"
+    with from_hub(f"push={repo}", remedy, online=False, action="uploaded"):
+        api = huggingface_hub.HfApi()
+        url = api.create_repo(repo, repo_type="dataset", private=True, exist_ok=True)
+        # Files of an earlier export that this one lacks are deleted.
+        kept = {"ignore_patterns": ["export.json"], "delete_patterns": ["data/**", "images/**"]}
+        api.upload_folder(repo_id=repo, repo_type="dataset", folder_path=folder, **kept)
+    return str(url)
 
 
 class RunInfo:
