@@ -33,8 +33,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 558,
     "pipeline/paper": 2_030,
     "pipeline/plots": 1_132,
-    "pipeline/prepare": 2_476,
-    "pipeline/records": 4_158,
+    "pipeline/prepare": 2_436,
+    "pipeline/records": 4_078,
     "pipeline/report": 2_855,
     "pipeline/rubrics": 883,
     "pipeline/score": 1_640,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_632,
+    "tests": 31_576,
     "verifiers": 6_985,
-    "product": 57_841,
+    "product": 57_721,
 }
 
 

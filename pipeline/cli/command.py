@@ -161,7 +161,7 @@ def _call_one(command: Command, settings: list[str]) -> int | None:
         on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         stage.dry_run(run, command.verb, on_cluster)
     else:
-        from bayes_at_n.pipeline.records.following import tracked
+        from bayes_at_n.pipeline.records.trackers import tracked
 
         run = Run(configured(settings, command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():

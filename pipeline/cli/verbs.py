@@ -190,7 +190,7 @@ label RUN_FOLDER  # 60 random attempts; then score RUN labels=NAME.jsonl
 label RUN_FOLDER labels.sample=40  # 40 more, mostly where errors are likely""",
     ),
     "prefetch": Verb(
-        "prepare.stage:prefetch",
+        "prepare.prefetch:prefetch",
         "download model, dataset and verifier for machines without network",
         keys="model dataset verifier prompt.shots_from",
         flags={"--check": "only compare datasets on the hub with their YAML files; dataset=all"},

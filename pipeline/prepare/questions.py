@@ -43,6 +43,7 @@ _END = {
 _LEFT_RIGHT = re.compile(r"(?<!\\)\\(left|right)(?![A-Za-z])\.?")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"(?<!\\)[{}]")
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +241,6 @@ def parse(
         date=_date(_cell(row, names["date"][0]), position) if names["date"] else None,
     )
     return question, notes
-
-
-_ABSENT = object()
 
 
 def _cell(row: Mapping[str, Any], name: str) -> Any:

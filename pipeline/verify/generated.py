@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.config.verifier import JudgementConfig, VerifierConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate.stage import generate
-from bayes_at_n.pipeline.prepare import endpoint, estimate, models, questions_table
+from bayes_at_n.pipeline.prepare import estimate, models, questions_table
 from bayes_at_n.pipeline.prepare import stage as prepare
 from bayes_at_n.pipeline.prepare.estimate import Estimate
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
@@ -233,12 +233,12 @@ def _prepare(run: Run, judge: Run, template: str, attempts: pa.Table) -> None:
     new = prompts.distinct(attempts, ["", *earlier["question_id"].to_pylist()])
     if not len(new):
         return
-    tokenizer = endpoint.tokenizer(judge.cfg)
-    server = endpoint.facts(judge, tokenizer)
+    tokenizer = models.tokenizer_of(judge.cfg)
+    server = models.server_facts(judge, tokenizer)
     rows = _rows(run, judge, template, new, tokenizer, server)
     whole = pa.concat_tables([earlier, *rows])
     described = None if tokenizer is None else models.describe_tokenizer(judge.cfg.model, tokenizer)
-    weights = endpoint.weights(judge.cfg, server)
+    weights = models.weights(judge.cfg, server)
     identity = questions_table.identity_of(judge.cfg, whole, [], weights)
     built = questions_table.Built(whole, identity, server, described)
     judge.path.mkdir(parents=True, exist_ok=True)

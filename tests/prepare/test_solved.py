@@ -15,7 +15,7 @@ from scipy import stats
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.prepare.likelihood import encoded
+from bayes_at_n.pipeline.prepare.solved import encoded
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run

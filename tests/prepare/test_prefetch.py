@@ -20,7 +20,7 @@ from helpers import Capsys, again, make_run
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.verifier import OfficialPrompt, VerifierConfig
-from bayes_at_n.pipeline.prepare import official_prompt
+from bayes_at_n.pipeline.prepare import prefetch
 from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
@@ -90,7 +90,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server = Server()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(server.handler)) as at:
-        monkeypatch.setattr(official_prompt, "SOURCE", f"http://127.0.0.1:{at.server_port}")
+        monkeypatch.setattr(prefetch, "SOURCE", f"http://127.0.0.1:{at.server_port}")
         thread = threading.Thread(target=at.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -104,21 +104,21 @@ def put(cache: Path, prompt: OfficialPrompt, source: bytes = SOURCE.encode()) ->
 
 
 def test_the_file_is_fetched_once_and_only_read(server: Server, cache: Path) -> None:
-    assert official_prompt.read(PROMPT) is None
-    path = official_prompt.fetch(PROMPT)
+    assert prefetch.read(PROMPT) is None
+    path = prefetch.fetch(PROMPT)
     assert path == cache / PROMPT.sha256 and path.read_text() == SOURCE
-    assert official_prompt.fetch(PROMPT) == path
+    assert prefetch.fetch(PROMPT) == path
     assert server.requests == [f"/{FILE}"]
     assert [p.name for p in cache.iterdir()] == [PROMPT.sha256]
     text = read_template(VerifierConfig(prompt="official", official=PROMPT))
     turn, start, end = fill(text, Candidate("q", "{gold} of 2?", "{2}", "{1} or <end>", "3"))
     theirs = TEXT.format(question="{gold} of 2?", gold_answer="{2}", llm_response="{1} or (end)")
     assert turn == theirs and turn[start:end] == "{1} or (end)"
-    assert official_prompt.template(replace(PROMPT, name="SPREAD")) == "{response} of two lines"
-    assert official_prompt.template(replace(PROMPT, name="STRIPPED")) == "{response}"
+    assert prefetch.template(replace(PROMPT, name="SPREAD")) == "{response} of two lines"
+    assert prefetch.template(replace(PROMPT, name="STRIPPED")) == "{response}"
     path.write_text("damaged")
-    assert official_prompt.read(PROMPT) is None
-    assert official_prompt.fetch(PROMPT).read_text() == SOURCE and len(server.requests) == 2
+    assert prefetch.read(PROMPT) is None
+    assert prefetch.fetch(PROMPT).read_text() == SOURCE and len(server.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_a_server_may_send(
 ) -> None:
     vars(server).update(change)
     with pytest.raises(UserError) as caught:
-        official_prompt.fetch(PROMPT)
+        prefetch.fetch(PROMPT)
     message = str(caught.value)
     assert named in message and FILE in message and "\n" not in message
     assert not cache.exists() and "/elsewhere" not in server.requests

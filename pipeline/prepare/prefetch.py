@@ -1,8 +1,9 @@
-"""Download and read published prompts of verifiers: texts in Python files of public repositories.
+"""prefetch: download models, datasets and published prompts of verifiers.
 
-They are downloaded and not shipped, because licenses differ and copies could drift. A file is
-stored in Hugging Face's folder, which nodes without a network share, by its SHA-256, which is
-checked at every use. It is parsed as syntax: nothing in it is imported or run.
+These prompts are texts in Python files of public repositories. They are downloaded and not shipped,
+because licenses differ and copies could drift. A file is stored in Hugging Face's folder, which
+nodes without a network share, by its SHA-256, which is checked at every use. It is parsed as
+syntax: nothing in it is imported or run.
 """
 
 import ast
@@ -10,16 +11,44 @@ import hashlib
 import string
 import time
 from pathlib import Path
+from typing import Any
 
 from bayes_at_n.pipeline.base import atomic
+from bayes_at_n.pipeline.base.console import note, results
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.program import PROGRAM, from_hub
+from bayes_at_n.pipeline.base.program import PROGRAM, find_local, from_hub
+from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.config.verifier import FIELDS, OFFICIAL, OfficialPrompt
+from bayes_at_n.pipeline.display.table import print_json
+from bayes_at_n.pipeline.prepare import models, questions, solved
+from bayes_at_n.pipeline.store.runfolder import Run
 
 SOURCE = "https://raw.githubusercontent.com"  # changed by tests only
 REMEDY = f"`{PROGRAM} prefetch` downloads it, with the same settings and HF_HOME"
 _MAX_BYTES = 1 << 18  # of a file
 _MAX_SECONDS = 60  # of its download
+
+
+def prefetch(run: Run) -> None:
+    """Download what a run needs into the Hugging Face cache.
+
+    Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
+    Raises UserError: a download failed.
+    """
+    model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
+    parts: dict[str, Any] = {"model": models.download(model), "adapter": models.adapter(model)}
+    parts["questions"] = len(questions.load(dataset)[0])
+    parts["dataset"] = find_local(dataset.path) or "in the Hugging Face cache"
+    solved.load_examples(run.cfg)
+    if verifier.id is not None:
+        parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
+        if verifier.prompt == OFFICIAL:
+            parts["prompt"] = fetch(verifier.official)
+    for name, part in parts.items():
+        if part is not None:
+            results.print(f"{name:9} {part}")
+    print_json(parts)
+    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME")
 
 
 def fetch(prompt: OfficialPrompt) -> Path:
