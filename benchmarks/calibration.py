@@ -214,23 +214,24 @@ def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) 
 def _on_a_run(folder: Path) -> None:
     """A run's own verifier, and what it would say with biases added to its logits."""
     from bayes_at_n.pipeline.config.folder import load_folder
-    from bayes_at_n.pipeline.store.graded import verdicts_made_of
+    from bayes_at_n.pipeline.store.outcomes import verdicts_made_of
     from bayes_at_n.pipeline.store.runfolder import Run
-    from bayes_at_n.pipeline.verify import calibrate as stored
-    from bayes_at_n.pipeline.verify import prompts, stage
+    from bayes_at_n.pipeline.verify import calibrate, prompts, stage
     from bayes_at_n.pipeline.verify.judge import Labels
 
     run = Run(load_folder(folder, []))
-    attempts = stored.judged(run)
+    attempts = calibrate.judged(run)
     seen = attempts.filter(attempts["truth"].is_valid())
     truth, questions = seen["truth"].to_numpy(), seen["key"].to_numpy() >> 32
-    logprobs = stored.of_labels(seen, "logprob_").astype(np.float64)
+    logprobs = calibrate.of_labels(seen, "logprob_").astype(np.float64)
     table = Labels(stage.folder(run, verdicts_made_of(run)["verifier"])).table
-    said = dict(zip(table["judged"].to_pylist(), stored.of_labels(table, "logprob_"), strict=True))
+    said = dict(
+        zip(table["judged"].to_pylist(), calibrate.of_labels(table, "logprob_"), strict=True)
+    )
     free, n = {}, len(run.cfg.verifier.content_free)
     for kind in ("contextual", "question"):
         run.cfg.verifier.calibration = kind
-        hashes = [prompts.digest(candidate) for candidate in stored.probes(run)]
+        hashes = [prompts.digest(candidate) for candidate in prompts.probes(run)]
         if all(name in said for name in hashes):
             of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
             free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))

@@ -18,8 +18,7 @@ from typing import Any
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import DatasetConfig
-from bayes_at_n.pipeline.config.where import parse as parse_filter
+from bayes_at_n.pipeline.config.dataset import DatasetConfig, parse_filter
 from bayes_at_n.pipeline.prepare.rows import open_rows
 from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.answers.kinds import OR
@@ -44,6 +43,7 @@ _END = {
 _LEFT_RIGHT = re.compile(r"(?<!\\)\\(left|right)(?![A-Za-z])\.?")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"(?<!\\)[{}]")
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +241,6 @@ def parse(
         date=_date(_cell(row, names["date"][0]), position) if names["date"] else None,
     )
     return question, notes
-
-
-_ABSENT = object()
 
 
 def _cell(row: Mapping[str, Any], name: str) -> Any:

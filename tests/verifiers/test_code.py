@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.grade import stage
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store import graded
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.verifiers.code import run, sandbox
 from bayes_at_n.verifiers.code.programs import LANGUAGES, find, pack
 from bayes_at_n.verifiers.maths.conventions import Grade
@@ -146,8 +146,8 @@ def test_a_run(tmp_path: Path) -> None:
     shares = signals.read(run)["tests_passed"].to_pylist()
     assert shares == [1, 0.5, 0] and found["q", 1]["reason"].startswith("passed 1 of 2 tests")
     assert main(["score", str(run.path)]) == main(["report", str(run.path)]) == 0
-    assert graded.stale(run) == {}
-    assert graded.stale(again(run, "grading.sandbox=none"))
+    assert outcomes.stale(run) == {}
+    assert outcomes.stale(again(run, "grading.sandbox=none"))
 
 
 def test_a_run_from_a_stranger_cannot_leave_the_sandbox(tmp_path: Path) -> None:
