@@ -28,20 +28,17 @@ from typing import Any
 
 import numpy as np
 
+from bayes_at_n.verifiers.judge import calibration
 from bayes_at_n.verifiers.judge.calibration import (
     CLIP,
     LABELS,
-    TEMPERATURE,
     Floats,
     Ints,
-    a_against_b,
     baseline,
     calibrate,
     clipped,
     direct,
     log_softmax,
-    lowers_loss,
-    of_attempts,
 )
 from bayes_at_n.verifiers.judge.quality import nll
 from benchmarks import common
@@ -138,13 +135,13 @@ def judged(settings: list[dict[str, Any]], kind: str, clip: float | None) -> tup
 def bounded(raw: Floats, kind: str, clip: float | None = CLIP) -> Floats:
     """As the verify stage does: content-free baselines of A against B only, unless as printed."""
     of_two = kind in CONTENT_FREE and clip is not None
-    return clipped(a_against_b(raw) if of_two else raw, clip)
+    return clipped(calibration.a_against_b(raw) if of_two else raw, clip)
 
 
 def graded(logprobs: Floats, truth: Ints, questions: Ints, clip: float | None = CLIP) -> Floats:
     """As the verify stage does: zeros where it does not lower the loss of what it is made of."""
-    base = clipped(of_attempts(logprobs, truth), clip)
-    return base * lowers_loss(logprobs, base, truth, questions)
+    base = clipped(calibration.of_attempts(logprobs, truth), clip)
+    return base * calibration.lowers_loss(logprobs, base, truth, questions)
 
 
 def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | None) -> Floats:
@@ -153,14 +150,14 @@ def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | No
     if kind == "graded":
         return graded(seen, setting["graded"][:half].ravel(), np.arange(len(seen)) // TRIALS, clip)
     if kind == "batch":
-        return of_attempts(seen)
+        return calibration.of_attempts(seen)
     found: Floats = setting[kind][half:] if kind == "question" else setting[kind]
     return found
 
 
 def _gain(logprobs: Floats, bases: Floats, truth: Ints) -> float:
-    none = calibrate(logprobs, np.zeros(3), TEMPERATURE)
-    return nll(calibrate(logprobs, bases, TEMPERATURE), truth) - nll(none, truth)
+    none = calibrate(logprobs, np.zeros(3), calibration.TEMPERATURE)
+    return nll(calibrate(logprobs, bases, calibration.TEMPERATURE), truth) - nll(none, truth)
 
 
 def _known_bias() -> None:
@@ -175,7 +172,10 @@ def _known_bias() -> None:
     def baselines(truth: Ints, logprobs: Floats, bias: Floats, verdict: int) -> dict[str, Floats]:
         free = log_softmax(bias + 6 * np.eye(3)[verdict])  # sure of what it reads, too
         bases = {"none": np.zeros(3), "contextual": bounded(free, "contextual")}
-        return bases | {"printed": free, "graded": clipped(of_attempts(logprobs, truth))}
+        return bases | {
+            "printed": free,
+            "graded": clipped(calibration.of_attempts(logprobs, truth)),
+        }
 
     rows: list[list[str]] = []
     for nats, verdict in (*((nats, 2) for nats in (-4, -2, 0, 2, 4, 6)), (0, 0)):
@@ -239,15 +239,15 @@ def _on_a_run(folder: Path) -> None:
     rows = []
     for name, bias in BIASES.items():
         said = log_softmax(logprobs + np.array(bias))
-        none = nll(calibrate(said[~half], np.zeros(3), TEMPERATURE), truth[~half])
+        none = nll(calibrate(said[~half], np.zeros(3), calibration.TEMPERATURE), truth[~half])
         rows.append([name, "none", f"{none:.4f}", "", ""])
         made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
         made["graded"] = graded(said[half], truth[half], questions[half])[None]
-        made["batch"] = of_attempts(said[half])[None]
+        made["batch"] = calibration.of_attempts(said[half])[None]
         for kind, base in made.items():
             bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
             changed = turned(said[~half], bases)
-            loss = nll(calibrate(said[~half], bases, TEMPERATURE), truth[~half])
+            loss = nll(calibrate(said[~half], bases, calibration.TEMPERATURE), truth[~half])
             right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
             rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
     heads = ["bias, nats", "calibration", "log-loss", "labels changed", "accuracy"]
