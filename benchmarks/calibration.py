@@ -29,17 +29,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.verifiers.judge import calibration
-from bayes_at_n.verifiers.judge.calibration import (
-    CLIP,
-    LABELS,
-    Floats,
-    Ints,
-    baseline,
-    calibrate,
-    clipped,
-    direct,
-    log_softmax,
-)
+from bayes_at_n.verifiers.judge.calibration import CLIP, LABELS, Floats, Ints, clipped, of_attempts
 from bayes_at_n.verifiers.judge.quality import nll
 from benchmarks import common
 
@@ -53,7 +43,12 @@ BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0
 
 def turned(logprobs: Floats, bases: Floats) -> float:
     """Return the share of attempts whose label a baseline changes."""
-    return float((direct(logprobs).argmax(1) != calibrate(logprobs, bases, 1.0).argmax(1)).mean())
+    return float(
+        (
+            calibration.direct(logprobs).argmax(1)
+            != calibration.calibrate(logprobs, bases, 1.0).argmax(1)
+        ).mean()
+    )
 
 
 def main() -> None:
@@ -100,7 +95,7 @@ def one_setting(rng: np.random.Generator) -> dict[str, Any]:
     def without(label: int | None, share: float, shape: tuple[int, ...], own: Any = 0.0) -> Floats:
         """Content-free log-probs; `label`: the verdict on such a prompt, at a share of evidence."""
         said = bias + own + rng.normal(0, 0.5, shape)
-        return log_softmax(
+        return calibration.log_softmax(
             said + (0 if label is None else over * sharp**2 * share * np.eye(3)[label])
         )
 
@@ -111,10 +106,10 @@ def one_setting(rng: np.random.Generator) -> dict[str, Any]:
         "biased": biased,
         "truth": truth,
         "graded": np.where(missed, 1, truth),
-        "logprobs": log_softmax(over * sharp * evidence + bias + tilt),
-        "contextual": baseline(without(alone, rng.uniform(0.2, 1), (3, 3))),
-        "domain": baseline(without(words, rng.uniform(0.1, 0.6), (20, 3))),
-        "question": baseline(without(2, rng.uniform(0.2, 1), blank, tilt)),
+        "logprobs": calibration.log_softmax(over * sharp * evidence + bias + tilt),
+        "contextual": calibration.baseline(without(alone, rng.uniform(0.2, 1), (3, 3))),
+        "domain": calibration.baseline(without(words, rng.uniform(0.1, 0.6), (20, 3))),
+        "question": calibration.baseline(without(2, rng.uniform(0.2, 1), blank, tilt)),
     }
 
 
@@ -140,7 +135,7 @@ def bounded(raw: Floats, kind: str, clip: float | None = CLIP) -> Floats:
 
 def graded(logprobs: Floats, truth: Ints, questions: Ints, clip: float | None = CLIP) -> Floats:
     """As the verify stage does: zeros where it does not lower the loss of what it is made of."""
-    base = clipped(calibration.of_attempts(logprobs, truth), clip)
+    base = clipped(of_attempts(logprobs, truth), clip)
     return base * calibration.lowers_loss(logprobs, base, truth, questions)
 
 
@@ -150,14 +145,16 @@ def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | No
     if kind == "graded":
         return graded(seen, setting["graded"][:half].ravel(), np.arange(len(seen)) // TRIALS, clip)
     if kind == "batch":
-        return calibration.of_attempts(seen)
+        return of_attempts(seen)
     found: Floats = setting[kind][half:] if kind == "question" else setting[kind]
     return found
 
 
 def _gain(logprobs: Floats, bases: Floats, truth: Ints) -> float:
-    none = calibrate(logprobs, np.zeros(3), calibration.TEMPERATURE)
-    return nll(calibrate(logprobs, bases, calibration.TEMPERATURE), truth) - nll(none, truth)
+    none = calibration.calibrate(logprobs, np.zeros(3), calibration.TEMPERATURE)
+    return nll(calibration.calibrate(logprobs, bases, calibration.TEMPERATURE), truth) - nll(
+        none, truth
+    )
 
 
 def _known_bias() -> None:
@@ -167,15 +164,12 @@ def _known_bias() -> None:
     def said(right: float, bias: Floats) -> tuple[Ints, Floats]:
         truth = rng.choice(3, n, p=[right, 0.9 * (1 - right), 0.1 * (1 - right)])
         evidence = rng.normal(0, 1, (n, 3)) + sharp * np.eye(3)[truth]
-        return truth, log_softmax(1.3 * sharp * evidence + bias)
+        return truth, calibration.log_softmax(1.3 * sharp * evidence + bias)
 
     def baselines(truth: Ints, logprobs: Floats, bias: Floats, verdict: int) -> dict[str, Floats]:
-        free = log_softmax(bias + 6 * np.eye(3)[verdict])  # sure of what it reads, too
+        free = calibration.log_softmax(bias + 6 * np.eye(3)[verdict])  # sure of what it reads, too
         bases = {"none": np.zeros(3), "contextual": bounded(free, "contextual")}
-        return bases | {
-            "printed": free,
-            "graded": clipped(calibration.of_attempts(logprobs, truth)),
-        }
+        return bases | {"printed": free, "graded": clipped(of_attempts(logprobs, truth))}
 
     rows: list[list[str]] = []
     for nats, verdict in (*((nats, 2) for nats in (-4, -2, 0, 2, 4, 6)), (0, 0)):
@@ -183,7 +177,7 @@ def _known_bias() -> None:
         truth, logprobs = said(0.5, bias)
         before = logprobs.argmax(axis=1) == truth
         for kind, base in baselines(truth, logprobs, bias, verdict).items():
-            after = calibrate(logprobs, base).argmax(axis=1) == truth
+            after = calibration.calibrate(logprobs, base).argmax(axis=1) == truth
             shares = after, after & ~before, before & ~after, after[truth == 2]
             row = [f"A {nats:+d}", LABELS[verdict], kind]
             rows.append([*row, *(f"{share.mean():.3f}" for share in shares)])
@@ -193,7 +187,7 @@ def _known_bias() -> None:
     for right in RIGHT:
         truth, logprobs = said(right, np.zeros(3))
         bases = baselines(truth, logprobs, np.zeros(3), 2).values()
-        shares = [(calibrate(logprobs, base)[:, 0] >= 0.6).mean() for base in bases]
+        shares = [(calibration.calibrate(logprobs, base)[:, 0] >= 0.6).mean() for base in bases]
         rows.append([f"{right:.0%}", *(f"{share:.3f}" for share in shares)])
     common.table("A >= .6", ["correct", "none", "contextual", "printed", "graded"], rows)
 
@@ -234,21 +228,27 @@ def _on_a_run(folder: Path) -> None:
         hashes = [prompts.digest(candidate) for candidate in prompts.probes(run)]
         if all(name in said for name in hashes):
             of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
-            free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))
+            free[kind] = np.broadcast_to(calibration.baseline(of), (len(run.questions), 3))
     half = questions % 2 == 0  # of the questions
     rows = []
     for name, bias in BIASES.items():
-        said = log_softmax(logprobs + np.array(bias))
-        none = nll(calibrate(said[~half], np.zeros(3), calibration.TEMPERATURE), truth[~half])
+        said = calibration.log_softmax(logprobs + np.array(bias))
+        none = nll(
+            calibration.calibrate(said[~half], np.zeros(3), calibration.TEMPERATURE), truth[~half]
+        )
         rows.append([name, "none", f"{none:.4f}", "", ""])
         made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
         made["graded"] = graded(said[half], truth[half], questions[half])[None]
-        made["batch"] = calibration.of_attempts(said[half])[None]
+        made["batch"] = of_attempts(said[half])[None]
         for kind, base in made.items():
             bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
             changed = turned(said[~half], bases)
-            loss = nll(calibrate(said[~half], bases, calibration.TEMPERATURE), truth[~half])
-            right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
+            loss = nll(
+                calibration.calibrate(said[~half], bases, calibration.TEMPERATURE), truth[~half]
+            )
+            right = float(
+                (calibration.calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean()
+            )
             rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
     heads = ["bias, nats", "calibration", "log-loss", "labels changed", "accuracy"]
     common.table(f"{folder}: held-out questions", heads, rows)
