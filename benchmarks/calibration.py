@@ -28,8 +28,19 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.verifiers.judge import calibration
-from bayes_at_n.verifiers.judge.calibration import CLIP, LABELS, Floats, Ints, clipped, of_attempts
+from bayes_at_n.verifiers.judge.calibration import (
+    CLIP,
+    Floats,
+    Ints,
+    a_against_b,
+    baseline,
+    calibrate,
+    clipped,
+    direct,
+    log_softmax,
+    lowers_loss,
+    of_attempts,
+)
 from bayes_at_n.verifiers.judge.quality import nll
 from benchmarks import common
 
@@ -43,12 +54,7 @@ BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0
 
 def turned(logprobs: Floats, bases: Floats) -> float:
     """Return the share of attempts whose label a baseline changes."""
-    return float(
-        (
-            calibration.direct(logprobs).argmax(1)
-            != calibration.calibrate(logprobs, bases, 1.0).argmax(1)
-        ).mean()
-    )
+    return float((direct(logprobs).argmax(1) != calibrate(logprobs, bases, 1.0).argmax(1)).mean())
 
 
 def main() -> None:
@@ -95,9 +101,8 @@ def one_setting(rng: np.random.Generator) -> dict[str, Any]:
     def without(label: int | None, share: float, shape: tuple[int, ...], own: Any = 0.0) -> Floats:
         """Content-free log-probs; `label`: the verdict on such a prompt, at a share of evidence."""
         said = bias + own + rng.normal(0, 0.5, shape)
-        return calibration.log_softmax(
-            said + (0 if label is None else over * sharp**2 * share * np.eye(3)[label])
-        )
+        more = 0 if label is None else over * sharp**2 * share * np.eye(3)[label]
+        return log_softmax(said + more)
 
     alone = rng.choice([None, 2, 0, 1], p=[0.4, 0.3, 0.2, 0.1])
     words = rng.choice([None, 1, 2], p=[0.4, 0.3, 0.3])
@@ -106,10 +111,10 @@ def one_setting(rng: np.random.Generator) -> dict[str, Any]:
         "biased": biased,
         "truth": truth,
         "graded": np.where(missed, 1, truth),
-        "logprobs": calibration.log_softmax(over * sharp * evidence + bias + tilt),
-        "contextual": calibration.baseline(without(alone, rng.uniform(0.2, 1), (3, 3))),
-        "domain": calibration.baseline(without(words, rng.uniform(0.1, 0.6), (20, 3))),
-        "question": calibration.baseline(without(2, rng.uniform(0.2, 1), blank, tilt)),
+        "logprobs": log_softmax(over * sharp * evidence + bias + tilt),
+        "contextual": baseline(without(alone, rng.uniform(0.2, 1), (3, 3))),
+        "domain": baseline(without(words, rng.uniform(0.1, 0.6), (20, 3))),
+        "question": baseline(without(2, rng.uniform(0.2, 1), blank, tilt)),
     }
 
 
@@ -130,13 +135,13 @@ def judged(settings: list[dict[str, Any]], kind: str, clip: float | None) -> tup
 def bounded(raw: Floats, kind: str, clip: float | None = CLIP) -> Floats:
     """As the verify stage does: content-free baselines of A against B only, unless as printed."""
     of_two = kind in CONTENT_FREE and clip is not None
-    return clipped(calibration.a_against_b(raw) if of_two else raw, clip)
+    return clipped(a_against_b(raw) if of_two else raw, clip)
 
 
 def graded(logprobs: Floats, truth: Ints, questions: Ints, clip: float | None = CLIP) -> Floats:
     """As the verify stage does: zeros where it does not lower the loss of what it is made of."""
     base = clipped(of_attempts(logprobs, truth), clip)
-    return base * calibration.lowers_loss(logprobs, base, truth, questions)
+    return base * lowers_loss(logprobs, base, truth, questions)
 
 
 def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | None) -> Floats:
@@ -151,10 +156,8 @@ def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | No
 
 
 def _gain(logprobs: Floats, bases: Floats, truth: Ints) -> float:
-    none = calibration.calibrate(logprobs, np.zeros(3), calibration.TEMPERATURE)
-    return nll(calibration.calibrate(logprobs, bases, calibration.TEMPERATURE), truth) - nll(
-        none, truth
-    )
+    none = calibrate(logprobs, np.zeros(3))
+    return nll(calibrate(logprobs, bases), truth) - nll(none, truth)
 
 
 def _known_bias() -> None:
@@ -164,10 +167,10 @@ def _known_bias() -> None:
     def said(right: float, bias: Floats) -> tuple[Ints, Floats]:
         truth = rng.choice(3, n, p=[right, 0.9 * (1 - right), 0.1 * (1 - right)])
         evidence = rng.normal(0, 1, (n, 3)) + sharp * np.eye(3)[truth]
-        return truth, calibration.log_softmax(1.3 * sharp * evidence + bias)
+        return truth, log_softmax(1.3 * sharp * evidence + bias)
 
     def baselines(truth: Ints, logprobs: Floats, bias: Floats, verdict: int) -> dict[str, Floats]:
-        free = calibration.log_softmax(bias + 6 * np.eye(3)[verdict])  # sure of what it reads, too
+        free = log_softmax(bias + 6 * np.eye(3)[verdict])  # sure of what it reads, too
         bases = {"none": np.zeros(3), "contextual": bounded(free, "contextual")}
         return bases | {"printed": free, "graded": clipped(of_attempts(logprobs, truth))}
 
@@ -177,9 +180,9 @@ def _known_bias() -> None:
         truth, logprobs = said(0.5, bias)
         before = logprobs.argmax(axis=1) == truth
         for kind, base in baselines(truth, logprobs, bias, verdict).items():
-            after = calibration.calibrate(logprobs, base).argmax(axis=1) == truth
+            after = calibrate(logprobs, base).argmax(axis=1) == truth
             shares = after, after & ~before, before & ~after, after[truth == 2]
-            row = [f"A {nats:+d}", LABELS[verdict], kind]
+            row = [f"A {nats:+d}", "ABC"[verdict], kind]
             rows.append([*row, *(f"{share.mean():.3f}" for share in shares)])
     heads = ["bias, nats", "says of nothing", "calibration", "right", "gained", "turned wrong"]
     common.table("labels of a biased verifier", [*heads, "right of C"], rows)
@@ -187,7 +190,7 @@ def _known_bias() -> None:
     for right in RIGHT:
         truth, logprobs = said(right, np.zeros(3))
         bases = baselines(truth, logprobs, np.zeros(3), 2).values()
-        shares = [(calibration.calibrate(logprobs, base)[:, 0] >= 0.6).mean() for base in bases]
+        shares = [(calibrate(logprobs, base)[:, 0] >= 0.6).mean() for base in bases]
         rows.append([f"{right:.0%}", *(f"{share:.3f}" for share in shares)])
     common.table("A >= .6", ["correct", "none", "contextual", "printed", "graded"], rows)
 
@@ -228,14 +231,12 @@ def _on_a_run(folder: Path) -> None:
         hashes = [prompts.digest(candidate) for candidate in prompts.probes(run)]
         if all(name in said for name in hashes):
             of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
-            free[kind] = np.broadcast_to(calibration.baseline(of), (len(run.questions), 3))
+            free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))
     half = questions % 2 == 0  # of the questions
     rows = []
     for name, bias in BIASES.items():
-        said = calibration.log_softmax(logprobs + np.array(bias))
-        none = nll(
-            calibration.calibrate(said[~half], np.zeros(3), calibration.TEMPERATURE), truth[~half]
-        )
+        said = log_softmax(logprobs + np.array(bias))
+        none = nll(calibrate(said[~half], np.zeros(3)), truth[~half])
         rows.append([name, "none", f"{none:.4f}", "", ""])
         made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
         made["graded"] = graded(said[half], truth[half], questions[half])[None]
@@ -243,12 +244,8 @@ def _on_a_run(folder: Path) -> None:
         for kind, base in made.items():
             bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
             changed = turned(said[~half], bases)
-            loss = nll(
-                calibration.calibrate(said[~half], bases, calibration.TEMPERATURE), truth[~half]
-            )
-            right = float(
-                (calibration.calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean()
-            )
+            loss = nll(calibrate(said[~half], bases), truth[~half])
+            right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
             rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
     heads = ["bias, nats", "calibration", "log-loss", "labels changed", "accuracy"]
     common.table(f"{folder}: held-out questions", heads, rows)
