@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.prepare import estimate, questions_table, stage
-from bayes_at_n.pipeline.store import find, graded, runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.resident import by_engine
 
@@ -252,7 +252,7 @@ def _from_folders(folders: list[str], settings: list[str]) -> list[RunConfig]:
     for folder in map(Path, folders):
         if folder.name.startswith("_") and len(folders) > 1:
             continue  # results, included by a shell's runs/DATASET/*
-        for run in find.runs_in(folder):
+        for run in selection.runs_in(folder):
             cfgs.append(load_folder(run, others, "run prepare" if site else "submit"))
             if site:
                 cfgs[-1].cluster = compose.load(site).cluster
@@ -334,7 +334,7 @@ def _is_pending(run: Run) -> bool:
     """Return whether `generate` has something to do."""
     if not (run.path / "questions.parquet").exists():  # possible with --dry-run only
         return True
-    raised = runfolder.raised(run, runfolder.identity(run.cfg))  # with --dry-run only
+    raised = runfolder.raised(run, provenance.identity(run.cfg))  # with --dry-run only
     return bool(raised or runfolder.pending(run) or runfolder.missing_prompt_logprobs(run))
 
 
@@ -342,7 +342,7 @@ def _scored(run: Run) -> bool:
     """Return whether every attempt is scored, with outcomes by the present grader or verifier."""
     scores = runfolder.read_json(run.path / "scores.json")
     by = scores.get("judge", {}).get("by")
-    return scores.get("attempts") == len(run.keys) and by == graded.judge_settings(run)
+    return scores.get("attempts") == len(run.keys) and by == outcomes.judge_settings(run)
 
 
 def _show_scripts(submission: Submission) -> None:

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.session import Session
@@ -62,7 +62,7 @@ class Allowance:
         if self.budget.given:
             prompt = max(len(row["prompt_token_ids"] or ()) for row in run.questions)
             tokens = max(row["max_tokens"] for row in run.questions)
-            self._imported = spent.without_session(run, sessions.sessions(run.path))
+            self._imported = spent.without_session(run, runfolder.sessions(run.path))
             self._most = Spent(prompt, tokens, attempts=1)  # the most that one attempt may take
 
     def may_begin(self, most: int) -> int:
@@ -116,9 +116,9 @@ class Allowance:
             return
         if self.session:
             self.session.save()
-        self._refreshed_at, records = time.monotonic(), sessions.sessions(self.run.path)
+        self._refreshed_at, records = time.monotonic(), runfolder.sessions(self.run.path)
         me = self._record.get("worker", "")
-        self._alive = sessions.alive(self.run.path) - {me}
+        self._alive = runfolder.alive(self.run.path) - {me}
         self._longest = max((one.get("longest_s", 0.0) for one in records.values()), default=0.0)
         records.pop(me, None)
         self._spent_by_others = spent.added(

@@ -21,12 +21,11 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.config.seeds import continued_seed
+from bayes_at_n.pipeline.config.settings import continued_seed
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.prepare import raised_cap
-from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.prepare import questions_table
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
-from bayes_at_n.pipeline.store.origin import Metadata
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, session
 from bayes_at_n.pipeline.workers.stopping import Check
@@ -51,7 +50,7 @@ class AttemptWriter:
         folder: Path,
         worker: str,
         suffix: str = "",
-        metadata: Metadata | None = None,
+        metadata: dict[bytes, bytes] | None = None,
         check: Check = lambda: None,
     ) -> None:
         self.folder, self.worker, self.suffix, self.check = folder, worker, suffix, check
@@ -106,7 +105,7 @@ class AttemptWriter:
         if self._journal is None:
             self.check()
             stem = f"{self.worker}-{self._sequence:05d}{self.suffix}"
-            path = self.folder / f"{parquet.HIDDEN}{stem}.journal"
+            path = self.folder / f"{shards.HIDDEN}{stem}.journal"
             self._journal = Journal(path, self.columns)
             self._sequence += 1
         self._journal.append(rows)
@@ -220,14 +219,12 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
     Raises UserError: token ids are not stored.
     """
     questions, rows = {row["question_id"]: row for row in run.questions}, {}
-    for batch in shards.batches(
-        run.attempts, ATTEMPTS, [*KEY, *_READ], parquet.Damage(), keep=keys
-    ):
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, *_READ], shards.Damage(), keep=keys):
         limits = [questions[id_]["max_tokens"] for id_ in batch[KEY[0]].to_pylist()]
         short = below(limits, batch["finish_reason"], batch["completion_tokens"])
         for row in batch.filter(short).to_pylist():
             if None in (row["token_ids"], questions[row["question_id"]]["prompt_token_ids"]):
-                raise UserError(raised_cap.refusal(run, raised_cap.NO_TOKENS))
+                raise UserError(questions_table.refusal(run, questions_table.NO_TOKENS))
             rows[row["question_id"], row["trial"]] = row
     return rows
 
@@ -261,17 +258,17 @@ def tidy(run: Run, patience: bool = True) -> None:
     is not alive counts as dead, which is right when nothing is pending.
     """
     with contextlib.suppress(lease.Taken), lease.held(run.path / "tidy.lease", "tidying up"):
-        alive = sessions.alive(run.path)
+        alive = runfolder.alive(run.path)
 
         @functools.cache
         def is_dead(worker: str) -> bool:
-            heartbeat = run.path / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+            heartbeat = run.path / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"
             certain = not patience or lease.expired(heartbeat, PATIENCE_S)
             return certain and worker not in alive
 
         for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
             warn(f"attempts/{line}: its rows are pending again")
-        damage = parquet.Damage()
+        damage = shards.Damage()
         runfolder.pending(run, damage)
         if parts := shards.set_aside(damage, ATTEMPTS):
             warn(f"attempts: {parts}; those rows are pending again; damaged files are set aside")
@@ -282,11 +279,11 @@ def leave(run: Run, spent: bool = False) -> None:
 
     `spent`: do so although attempts are pending, because the budget allows no more of them.
     """
-    if sessions.alive(run.path) or (not spent and runfolder.pending(run)):
+    if runfolder.alive(run.path) or (not spent and runfolder.pending(run)):
         return
     tidy(run, patience=spent)
     session.write_summary(run)
-    folder = run.path / sessions.CLAIMS
+    folder = run.path / runfolder.CLAIMS
     with (
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
         lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it

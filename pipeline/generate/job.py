@@ -11,13 +11,13 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.base.program import kind
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import AttemptWriter, Continued, leave, row_of, tidy
-from bayes_at_n.pipeline.prepare import likelihood, questions_table
-from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
+from bayes_at_n.pipeline.prepare import questions_table, solved
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping
@@ -100,8 +100,8 @@ class Job:
         early = isinstance(error, Interrupted | KeyboardInterrupt)
         self.session.end("stopped" if early else "failed", str(error) or type(error).__name__)
         if isinstance(error, Replaced):
-            sessions.prove(self.run, good=False, own=self.session.worker)
-            raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
+            runfolder.prove(self.run, good=False, own=self.session.worker)
+            raise UserError(f"{error}. {runfolder.suspects(self.run)}".strip()) from None
 
     @property
     def left(self) -> int:
@@ -117,10 +117,10 @@ class Job:
         """Tidy up after dead workers and read what is pending."""
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
-        if not sessions.alive(self.run.path) - {self.session.worker}:
+        if not runfolder.alive(self.run.path) - {self.session.worker}:
             claims.clear(self.run.path)
         needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
-        self.open = bool(needed or sessions.unproven(self.run))
+        self.open = bool(needed or runfolder.unproven(self.run))
 
     def loaded(self, engine: engines.Engine) -> None:
         """Start sampling with a loaded engine, if anything is pending."""
@@ -128,12 +128,12 @@ class Job:
             return
         self.check()
         self.tokenizer = engine.tokenizer
-        sessions.prove(self.run, good=True)
+        runfolder.prove(self.run, good=True)
         self.session.loaded(self.left, engine.describe())
-        manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
-        suffix, metadata = runfolder.part_suffix(self.run), origin.part_metadata(manifest)
+        manifest = runfolder.check_same(self.run, provenance.identity(self.run.cfg))
+        suffix, metadata = runfolder.part_suffix(self.run), provenance.part_metadata(manifest)
         engine_kind = kind(self.run.cfg.engine.name)
-        suffix += sessions.UNPROVEN * (engine_kind.served and not engine_kind.in_process)
+        suffix += runfolder.UNPROVEN * (engine_kind.served and not engine_kind.in_process)
         self.writer = AttemptWriter(
             self.run.attempts, self.session.worker, suffix, metadata, self.check
         )
@@ -163,7 +163,7 @@ class Job:
             seed=attempt_seed(cfg, question_id, trial),
             run=self.number,
             cfg=cfg,
-            options=likelihood.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
+            options=solved.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
         )
         return self.continued(request)
 
@@ -238,14 +238,14 @@ class Job:
             self._write(self.writer)
             self.writer.cut()
         if same := engine.has_run_model(limit_s):
-            sessions.prove(self.run, good=True, own=self.session.worker)
+            runfolder.prove(self.run, good=True, own=self.session.worker)
         return same
 
     def add_prompt_logprobs(self, engine: engines.Engine, stop: stopping.StopFlag) -> None:
         """Add the log-probs of prompts, once per question; if that fails they stay null."""
         if not runfolder.missing_prompt_logprobs(self.run):
             return
-        path = self.run.path / sessions.CLAIMS / "prompts"
+        path = self.run.path / runfolder.CLAIMS / "prompts"
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
             missing = runfolder.missing_prompt_logprobs(run)

@@ -26,8 +26,8 @@ from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import LEAVING, leave
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
-from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
-from bayes_at_n.pipeline.store import parquet, runfolder, sessions, shards
+from bayes_at_n.pipeline.prepare import models, sizing
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import stopping
 from bayes_at_n.pipeline.workers.claims import any_free
@@ -51,7 +51,7 @@ def generate(run: Run) -> bool:
     """
     if not mode("several") or any_free(run):  # in that mode `together` has just sampled the runs
         together([run])
-    left, others = len(allowance.pending(run)), len(sessions.alive(run.path))
+    left, others = len(allowance.pending(run)), len(runfolder.alive(run.path))
     if spent := Allowance(run).message() if left else "":
         leave(run, spent=True)
         note(f"generate: {spent}")
@@ -132,7 +132,7 @@ def _supervised(
         logs = first.path / "logs" / shards.worker_id()
         supervise(task, work, [run.cfg for run in runs], logs)
         for run in runs:
-            if (run.path / sessions.CLAIMS).exists():
+            if (run.path / runfolder.CLAIMS).exists():
                 leave(run)  # a killed worker has not cleaned up
 
 
@@ -147,31 +147,31 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
 
 def _is_pending(run: Run) -> bool:
     """Check a run's state; return whether there is anything to sample."""
-    weights = endpoint.weights(run.cfg, endpoint.recorded(run))
-    runfolder.check_same(run, runfolder.identity(run.cfg) | {"model.weights": weights})
+    weights = models.weights(run.cfg, models.recorded_facts(run))
+    runfolder.check_same(run, provenance.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
             f"{run.path}: a change of sampling.max_tokens was interrupted; `run` (or `prepare`)"
             " with the intended value completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raised_cap.described(run.cfg, cut.values())}")
+        note(f"generate: {sizing.continued_in_words(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
-        sessions.trust(run)
-    if message := sessions.suspects(run):
+        runfolder.accept_suspects(run)
+    if message := runfolder.suspects(run):
         warn(f"generate: {message}")
-    damage = parquet.Damage()
+    damage = shards.Damage()
     if (
         not runfolder.pending(run, damage)
         and not damage.lines
         and not runfolder.missing_prompt_logprobs(run)
-        and not sessions.unproven(run)
+        and not runfolder.unproven(run)
     ):
         note_alone(
             f"generate: nothing pending, all {len(run.keys)} attempts are done"
             " (sampling.trials=N adds more)"
         )
-        if (run.path / sessions.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
+        if (run.path / runfolder.CLAIMS).exists() or any(run.path.glob(f"{LEAVING}*")):
             leave(run)  # a killed worker may not have cleaned up
         return False
     return not Allowance(run).message()

@@ -17,17 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.prepare import raised_cap
-from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import (
-    origin,
-    outcomes,
-    parquet,
-    rowkeys,
-    runfolder,
-    sessions,
-    shards,
-)
+from bayes_at_n.pipeline.prepare import sizing
+from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, correct, price
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -88,7 +80,7 @@ def count(run: Run) -> Counts:
 
     Raises OSError: a file cannot be read. UserError: the run is not prepared.
     """
-    shape, ids = (len(run.questions), run.cfg.sampling.trials), rowkeys.question_ids(run)
+    shape, ids = (len(run.questions), run.cfg.sampling.trials), tables.question_ids(run)
     codes, waiting, stale = np.full(shape, PENDING, np.int8), False, ""
     matrix = correct(codes)
     try:
@@ -106,13 +98,13 @@ def count(run: Run) -> Counts:
     times: dict[str, list[Any]] = defaultdict(list)
     for path in shards.files(run.attempts):
         try:
-            if origin.of_another_run(path):
+            if shards.of_another_run(path):
                 continue
             is_part = path.suffix == ".parquet"  # which never changes
-            rows = _part(path, parquet.fingerprint(path)) if is_part else _rows(path)
+            rows = _part(path, shards.fingerprint(path)) if is_part else _rows(path)
         except FileNotFoundError:
             return count(run)  # sealed or set aside since the listing
-        kept, (question, trial) = rowkeys.cells(rowkeys.encode(rows, ids), shape[1])
+        kept, (question, trial) = tables.cells(tables.encode(rows, ids), shape[1])
         cells = question * shape[1] + trial
         _, first = np.unique(cells, return_index=True)
         new = first[~stored.ravel()[cells[first]]]
@@ -136,7 +128,7 @@ def _part(path: Path, fingerprint: str) -> pa.Table:
 
 def _rows(path: Path) -> pa.Table:
     """Read the columns `_COLUMNS` of one file of attempts."""
-    read = parquet.read(path, ATTEMPTS, _NAMES, parquet.Damage())
+    read = shards.read(path, ATTEMPTS, _NAMES, shards.Damage())
     return pa.Table.from_batches(read, _COLUMNS).combine_chunks()
 
 
@@ -146,7 +138,7 @@ def score(counts: Counts) -> RunningScore | None:
     if not has_outcome.any() or counts.waiting:
         return None
     matrix = counts.matrix[has_outcome]
-    values: list[Any] = [headline(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
+    values: list[Any] = [headline.compute(matrix, counts.run.cfg.scoring)[key] for key in _HEADLINE]
     values += [scoring.avg(matrix)[0], level, int(matrix.count())]
     return RunningScore(*values)
 
@@ -215,7 +207,7 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
     prompts, completions = counts.prompt[done], counts.tokens[done]
     if prompts.all() and completions.all():  # known counts are at least 1
         paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
-    continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
+    continues = sizing.continued_in_words(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
         name=name,
         run=str(run.path),
@@ -240,7 +232,7 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
         workers=all_workers,
         ungraded=int((done & ~counts.graded).sum()),
         stale=counts.stale,
-        continues="; ".join(filter(None, (continues, sessions.suspects(run)))),
+        continues="; ".join(filter(None, (continues, runfolder.suspects(run)))),
         attempts_per_s=rate,
     )
 

@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.status.progress import (
     score,
     total_of,
 )
-from bayes_at_n.pipeline.store import find, parquet, shards
+from bayes_at_n.pipeline.store import selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.pipeline.workers.session import Worker
 from bayes_at_n.pipeline.workers.spent import in_words
@@ -68,7 +68,7 @@ class Observer:
         paths = list(runs)
         names, datasets = ["/".join(p.parts[-2:]) for p in paths], {p.parent for p in paths}
         if len({*names}) < len(names) or len(datasets) == 1 < len(names):
-            names = find.names(paths)
+            names = selection.names(paths)
         rows = []
         for name, path, cfg in zip(names, paths, runs.values(), strict=True):
             try:
@@ -87,7 +87,7 @@ class Observer:
                 runs[Path(source.run_dir).expanduser()] = source
                 continue
             try:
-                runs |= dict.fromkeys(find.runs_in(source))
+                runs |= dict.fromkeys(selection.runs_in(source))
             except UserError:
                 if len(sources) == 1:
                     raise
@@ -99,7 +99,7 @@ class Observer:
         files = [path / name for name in ("config.yaml", "questions.parquet", "manifest.json")]
         for table in ("attempts", "grades", "verdicts"):
             files += shards.files(path / table)
-        version = cfg, [(str(file), parquet.fingerprint(file)) for file in files]
+        version = cfg, [(str(file), shards.fingerprint(file)) for file in files]
         if path not in self._counts or self._counts[path][0] != version:
             self._counts[path] = version, count(Run(cfg) if cfg else open_run(path))
         return self._counts[path][1]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
-from bayes_at_n.pipeline.store import find
-from bayes_at_n.pipeline.store.find import natural
+from bayes_at_n.pipeline.store import selection
+from bayes_at_n.pipeline.store.selection import natural
 from bayes_at_n.pipeline.training.protocols import TWIN
 
 
@@ -58,9 +58,9 @@ def _matching(key: str, pattern: str) -> list[Path]:
     """List the run folders that match a pattern, without the greedy twins of others."""
     path = Path(pattern).expanduser()
     if path.is_dir():
-        folders = find.runs_in(path)
+        folders = selection.runs_in(path)
     elif glob.has_magic(pattern):
-        folders = [Path(name) for name in glob.glob(str(path)) if find.is_run(Path(name))]
+        folders = [Path(name) for name in glob.glob(str(path)) if selection.is_run(Path(name))]
         if not folders:
             raise UserError(f"{key}={pattern}: matches no run folder")
     else:

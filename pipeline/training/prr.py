@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base.console import note, percent, results
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.store import files, find
+from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.training import pairing, protocols
 from bayes_at_n.pipeline.training.cells import Row, Rows, page, records, where
 from bayes_at_n.pipeline.training.pairing import distinct
@@ -79,7 +79,7 @@ def run(cfg: ReversalConfig) -> None:
     questions, counts = len(cohort.question_ids), np.ma.count(outcomes, axis=2)
     trials = f"{counts.max()} trials" if counts.min() == counts.max() else "unequal trials"
     size = f"{cohort.dataset}, {models} models, {questions} questions, {trials}"
-    names = find.names(paths)
+    names = selection.names(paths)
     short = distinct(names[:models])
 
     rows = protocol_rows(rates, short, used, questions, cfg)
@@ -113,7 +113,7 @@ def run(cfg: ReversalConfig) -> None:
     title = f"Pairwise ranking reversal rate: {cohort.dataset}"
     text = page(title, [], figures, {"protocols": rates_table, "ranks": ranked})
     tables = {"protocols": rates_table, "ranks": _rank_table(by_model, size)}
-    files.write(folder, "prr", record, tables, figures, {"index.html": text})
+    selection.write_results(folder, "prr", record, tables, figures, {"index.html": text})
     note(f"saved {folder}: index.html, prr.json, its tables and figures")
 
 
@@ -283,7 +283,7 @@ def _figures(
     rates: Sequence[Reversals], rows: Rows, names: Sequence[str], size: str, cfg: ReversalConfig
 ) -> "dict[str, Figure]":
     """Draw ranks by greedy, avg@N and Pass@k with the largest k, and the rate of Pass@k by k."""
-    from bayes_at_n.pipeline.plots import reversals as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import checkpoints as plots  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots.lines import Curve
 
     last = [p for p in rates if p.metric.startswith(PASS) and p.trials > 1][-1:]

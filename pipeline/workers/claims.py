@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 BLOCK = 16  # attempts of a claim at most
@@ -43,7 +43,7 @@ class Heartbeat:
     """
 
     def __init__(self, folder: Path, worker: str, check: Callable[[], object] = bool) -> None:
-        self.path = folder / sessions.CLAIMS / f"{worker}{lease.SUFFIX}"
+        self.path = folder / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"
         self._token, self._check = lease.token(worker=worker), check
 
     def __enter__(self) -> "Heartbeat":
@@ -165,7 +165,7 @@ class Claims:
             self._checked_at = now
             holders = set(map(self.holder, self.pending)) - {""}
             others = (self._alive | self._dead | holders) - {self.me}
-            self._dead = others - sessions.alive(self.folder.parent)
+            self._dead = others - runfolder.alive(self.folder.parent)
             self._alive -= self._dead
             if self._dead & holders:
                 self.read()  # dead workers may have finished some of it
@@ -232,7 +232,7 @@ class Claims:
 
 def any_free(run: Run) -> bool:
     """Return whether live workers leave anything to another one, or nothing is pending."""
-    position, alive = {key: i for i, key in enumerate(run.keys)}, sessions.alive(run.path)
+    position, alive = {key: i for i, key in enumerate(run.keys)}, runfolder.alive(run.path)
     pending = [position[key] for key in runfolder.pending(run)]
     claims = Claims(Heartbeat(run.path, "nobody"), lambda: pending)
     claims.read()
@@ -243,8 +243,8 @@ def any_free(run: Run) -> bool:
 
 def clear(run: Path) -> None:
     """Delete all claims, and the heartbeats of dead workers; call it only if no claim counts."""
-    paths = [*(run / sessions.CLAIMS).glob("[!.]*")]  # with a dot: about to be renamed
-    alive = sessions.alive(run)  # listed last, so that a worker that starts now stays
+    paths = [*(run / runfolder.CLAIMS).glob("[!.]*")]  # with a dot: about to be renamed
+    alive = runfolder.alive(run)  # listed last, so that a worker that starts now stays
     for path in paths:
         if path.suffix != lease.SUFFIX or path.stem not in alive:
             path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.devices import on_gpus
 
@@ -204,8 +204,8 @@ _SAME = ("pid", "replica", "attempts", "gpus", "gpu_s", "wall_s", "started", "up
 
 def workers(folder: Path) -> list[Worker]:
     """Return every worker that ever sampled in a run folder, ordered by name."""
-    alive, records = sessions.alive(folder), sessions.sessions(folder)
-    alive |= sessions.alive(folder)  # some started meanwhile
+    alive, records = runfolder.alive(folder), runfolder.sessions(folder)
+    alive |= runfolder.alive(folder)  # some started meanwhile
     names = sorted({*records, *alive})
     return [_worker(folder, name, records.get(name, {}), name in alive) for name in names]
 
@@ -221,7 +221,7 @@ def write_summary(run: Run) -> None:
     """
     everyone = workers(run.path)
     engines: list[dict[str, Any]] = []  # distinct descriptions of engines
-    for record in sessions.sessions(run.path).values():
+    for record in runfolder.sessions(run.path).values():
         if record.get("engine") and record["engine"] not in engines:
             engines.append(record["engine"])
     summary: dict[str, Any] = {
@@ -250,7 +250,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         state = "ended" if ended else "dead"
     touched = 0.0
     with contextlib.suppress(OSError):  # there is no heartbeat
-        touched = (folder / sessions.CLAIMS / f"{name}{lease.SUFFIX}").stat().st_mtime
+        touched = (folder / runfolder.CLAIMS / f"{name}{lease.SUFFIX}").stat().st_mtime
     return Worker(
         name=name,
         alive=alive,

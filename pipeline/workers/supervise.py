@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import sessions, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.workers import claims, on_ray, process, stopping
 from bayes_at_n.pipeline.workers.process import Record, Replica, Work
 from bayes_at_n.pipeline.workers.session import in_words
@@ -126,7 +126,7 @@ class _Supervisor:
             warn(f"{summary}: {reason}")
 
     def _others(self) -> bool:
-        return any(sessions.alive(folder) for folder in self.task.folders)
+        return any(runfolder.alive(folder) for folder in self.task.folders)
 
     def _start(self, replica: Replica) -> None:
         self.starts += 1
@@ -163,7 +163,7 @@ class _Supervisor:
     def _read_records(self) -> None:
         """Read the sessions of the workers."""
         for i, folder in enumerate(self.task.folders):
-            records = sessions.sessions(folder).values()
+            records = runfolder.sessions(folder).values()
             own = (r for r in records if str(r.get("start")).startswith(f"{self.name}/"))
             self.records[i] = [*own]
         for replica in self.replicas:
@@ -195,7 +195,7 @@ class _Supervisor:
 
     def _kill_silent(self) -> None:
         """Kill workers whose heartbeat has stopped while their process lives."""
-        alive, now = [sessions.alive(folder) for folder in self.task.folders], time.monotonic()
+        alive, now = [runfolder.alive(folder) for folder in self.task.folders], time.monotonic()
         for replica in filter(lambda replica: replica.slot, self.replicas):
             each = zip(replica.records, alive, strict=False)
             if not any(r and not r["ended"] and r["worker"] not in names for r, names in each):

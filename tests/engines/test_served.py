@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.sampling import SamplingConfig
 from bayes_at_n.pipeline.engines import served
 from bayes_at_n.pipeline.engines.client import Retryable
 from bayes_at_n.pipeline.engines.served import Response, SampleRequest
-from bayes_at_n.pipeline.store.runfolder import identity
+from bayes_at_n.pipeline.store.provenance import identity
 
 SAMPLING = SamplingConfig(name="x", temperature=0.6, top_p=0.95)
 ASK = SampleRequest([5, 6, 7], 100, 1234, SAMPLING, logprobs=True)

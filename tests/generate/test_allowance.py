@@ -31,7 +31,7 @@ from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
 from bayes_at_n.pipeline.generate import allowance, job, stage
 from bayes_at_n.pipeline.generate.allowance import Allowance
-from bayes_at_n.pipeline.store import runfolder, sessions
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session as record
 from bayes_at_n.pipeline.workers import spent
@@ -133,8 +133,8 @@ class Simulated:
         patch.setattr(
             Session, "save", lambda one, _="": self.said.update({one.worker: {**one.record}})
         )
-        patch.setattr(sessions, "sessions", lambda folder: dict(self.said))
-        patch.setattr(sessions, "alive", lambda folder: set(self.alive))
+        patch.setattr(runfolder, "sessions", lambda folder: dict(self.said))
+        patch.setattr(runfolder, "alive", lambda folder: set(self.alive))
         patch.setattr(allowance, "note", self.notes.append)
 
     def run(self, run: Run, number: int, places: int) -> None:
@@ -295,8 +295,8 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     runfolder.save_config(run)
     again = load_folder(run.path, [])
     assert again.budget == run.cfg.budget and again.budget.tokens == 5e6
-    assert runfolder.identity(again) == runfolder.identity(load_folder(run.path, []))
-    assert not [key for key in runfolder.identity(again) if "budget" in key]
+    assert provenance.identity(again) == provenance.identity(load_folder(run.path, []))
+    assert not [key for key in provenance.identity(again) if "budget" in key]
     # A moment that passed since stops no other verb; given anew it is refused.
     text = (run.path / "config.yaml").read_text().replace("2100-", "2020-")
     (run.path / "config.yaml").write_text(text)

@@ -12,12 +12,12 @@ from helpers import run_of, small_disk
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.generate.attempts import AttemptWriter
-from bayes_at_n.pipeline.store import parquet, sessions, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 
-def stored(folder: Path) -> tuple[list[dict[str, Any]], parquet.Damage]:
-    damage = parquet.Damage()
+def stored(folder: Path) -> tuple[list[dict[str, Any]], shards.Damage]:
+    damage = shards.Damage()
     found = [
         made
         for batch in shards.batches(folder, ATTEMPTS, ATTEMPTS.names, damage)
@@ -97,7 +97,7 @@ def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
 def test_a_journal_of_the_killed_that_is_suspect_is_counted_and_taken_back(tmp_path: Path) -> None:
     run = run_of(tmp_path, "m", {"a": "."})
     Journal(run.attempts / "_w-00000-unproven.journal", ATTEMPTS).append([row(0), row(1)])
-    sessions.prove(run, good=False)
-    assert not stored(run.attempts)[0] and sessions.suspects(run).startswith("2 attempts")
-    sessions.trust(run)
+    runfolder.prove(run, good=False)
+    assert not stored(run.attempts)[0] and runfolder.suspects(run).startswith("2 attempts")
+    runfolder.accept_suspects(run)
     assert stored(run.attempts)[0] == [row(0), row(1)]
