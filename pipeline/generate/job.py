@@ -23,7 +23,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping
 from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat
 from bayes_at_n.pipeline.workers.session import Session, Slot
-from bayes_at_n.pipeline.workers.stopping import Watch
 
 # How long an idle worker waits in case a busy one dies: by then a dead one's claims have expired.
 LINGER_S = lease.EXPIRE_S + 30.0
@@ -42,7 +41,7 @@ class Job:
     """
 
     def __init__(
-        self, run: Run, number: int, n_runs: int, watch: Watch, slot: Slot | None = None
+        self, run: Run, number: int, n_runs: int, watch: stopping.Watch, slot: Slot | None = None
     ) -> None:
         self.run, self.number, self.watch = run, number, watch
         self.rows = {row["question_id"]: row for row in run.questions}
@@ -70,13 +69,10 @@ class Job:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Job":
-        self.check = self._stack.enter_context(
-            stopping.unmoved(self.run.path, "attempts were sampled")
-        )
-        self.heartbeat = Heartbeat(self.run.path, self.session.worker, self.check)
-        self._stack.enter_context(self.heartbeat)
+        cfg, enter = self.run.cfg, self._stack.enter_context
+        self.check = enter(stopping.unmoved(self.run.path, "attempts were sampled"))
+        self.heartbeat = enter(Heartbeat(self.run.path, self.session.worker, self.check))
         self.watch.beats.append(self.heartbeat)
-        cfg = self.run.cfg
         in_order = cfg.race or cfg.budget.given  # short attempts must not come first
         length = None if in_order else lambda position: self.mean_length(self.keys[position][0])
         self.claims = Claims(self.heartbeat, self._pending, length=length)

@@ -29,7 +29,6 @@ from bayes_at_n.pipeline.verify.prompts import Plan, Prompts, Text, read_batch
 from bayes_at_n.pipeline.workers import stopping
 from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat
 from bayes_at_n.pipeline.workers.session import Session, Slot
-from bayes_at_n.pipeline.workers.stopping import Watch
 from bayes_at_n.verifiers.judge.calibration import LABELS
 
 KEPT = "Finished verdicts are kept; the same command continues"
@@ -139,7 +138,7 @@ def judge(
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(stopping.unmoved(run.path, "attempts were verified"))
-        watch = stack.enter_context(Watch(partial(_hung, cfg)))
+        watch = stack.enter_context(stopping.Watch(partial(_hung, cfg)))
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
@@ -202,7 +201,7 @@ class _Share:
 
 
 @contextlib.contextmanager
-def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
+def _shared(plan: Plan, session: Session, watch: stopping.Watch) -> Iterator[_Share]:
     """Yield this worker's share; write its session and heartbeat, and how it ended."""
     with Heartbeat(plan.work, session.worker) as beat:
         watch.beats.append(beat)
@@ -223,6 +222,6 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
         os._exit(stopping.HUNG)
 
 
-def _leave(verifier: Judge, watch: Watch) -> None:
+def _leave(verifier: Judge, watch: stopping.Watch) -> None:
     with watch.awaiting(), contextlib.suppress(Exception):  # its processes may have ended
         engines.leave(verifier.engine)

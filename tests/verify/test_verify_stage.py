@@ -285,7 +285,7 @@ def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.Monkey
         return found
 
     monkeypatch.setattr(prompts, "ROWS", 4)
-    monkeypatch.setattr(judge, "read", moving)
+    monkeypatch.setattr(judge, "read_batch", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
     assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
