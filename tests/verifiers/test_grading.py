@@ -1,11 +1,11 @@
 """Grading with the real math_verify, in real worker processes that are really killed."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
 from decimal import localcontext
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,9 +13,8 @@ from helpers import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayes_at_n.verifiers import Outcome, grade
-from bayes_at_n.verifiers.answers import grading
-from bayes_at_n.verifiers.maths import symbolic
+from bayes_at_n.verifiers import Grade, Outcome, check_golds, grade, grade_answer
+from bayes_at_n.verifiers.answers import grading, own
 from bayes_at_n.verifiers.maths.compare import compare
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
 
@@ -95,18 +94,41 @@ def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
     assert outcomes == {tower: "timeout", fine: "correct"}
 
 
-def _hungry(quarter: int) -> None:
-    bytearray(quarter)
-    symbolic.init_worker(memory_mb=800)
-    with pytest.raises(MemoryError):
-        [bytearray(quarter) for _ in range(4)]
+OWN = """
+import time
+while time.process_time() < 1.5: pass
+def judge(gold, text):
+    time.sleep(0.5)
+    return bool(bytearray(2**30)) if gold == "big" else text == gold
+"""
 
 
-def test_memory_of_a_worker_is_limited() -> None:
-    child = multiprocessing.get_context("fork").Process(target=_hungry, args=(2**28,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+def test_an_own_file_is_loaded_before_the_clock_starts_and_its_memory_is_bounded(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    answer, text = f"python:{tmp_path}/own.py:judge", own.packed("7", {})
+    pairs = [("7", text), ("big", text), ("7", "not packed")]
+    grades = grade(pairs, answer=answer, workers=1, timeout_s=1, memory_mb=800)
+    assert [grades[pair].outcome for pair in pairs] == ["correct", "timeout", "error"]
+    [one] = grade(pairs[:1], answer=answer, timeout_s=30).values()  # 300 of the clock
+    assert one[::3] == ("correct", "python:own.py:judge")
+
+
+def test_math_verify_alone_and_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = ("7", "So it is $7$.")
+    assert grade([pair], plain=True)[pair][::3] == ("correct", "math_verify")
+    assert grade([("B", "C")], answer="choice")["B", "C"][::3] == ("wrong", "choice")
+    exact = Grade("correct", "exact", "", "exact")
+    assert grading.in_form(exact, "2/3", "4/6") is exact
+    same, other = grade_answer("2/3", r"\frac23"), grade_answer("2/3", "1/3")
+    assert grading.in_form(same, "2/3", r"\frac23") is same
+    assert grading.in_form(other, "2/3", "1/3") is other
+    digits, broken = "1" * MAX_CHARS, r"\frac{1"
+    assert [*map(bool, check_golds([digits, digits + "1", broken]).values())] == [False, True, True]
+    assert check_golds(["x"]) == {"x": None} != check_golds(["x"], answer="number")
+    monkeypatch.setattr(grading, "decide", lambda *_: 1 // 0)  # whatever a text brings about
+    assert grade_answer("7", "8").outcome == "error"
 
 
 def test_workers_that_cannot_start_are_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
