@@ -42,14 +42,14 @@ CEILINGS: dict[str, int] = {
     "pipeline/store": 2_212,
     "pipeline/training": 3_083,
     "pipeline/verify": 1_474,
-    "pipeline/workers": 1_851,
+    "pipeline/workers": 1_903,
     "prompts": 355,
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_503,
-    "verifiers": 6_915,
-    "product": 57_357,
+    "tests": 31_481,
+    "verifiers": 6_883,
+    "product": 57_374,
 }
 
 
