@@ -89,10 +89,7 @@ load = functools.partial(load_as, RunConfig)
 
 
 def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
-    """Return the settings of every combination of values, with full keys, the last key fastest.
-
-    Raises UserError: more than 1000 combinations, or values that cannot be enumerated.
-    """
+    """Return the settings of every combination of values, with full keys, the last key fastest."""
     from hydra.errors import HydraException
 
     [settings], lists = split(words, kind), []
@@ -118,8 +115,7 @@ def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
 def folders_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into run folders, with globs expanded, and settings.
 
-    An argument with `=` is a folder if that exists and has a `/` or holds a run. Raises UserError:
-    no such folder.
+    An argument with `=` is a folder if that exists and has a `/` or holds a run.
     """
     paths, settings = [], []
     for word in words:
@@ -239,10 +235,7 @@ def _listed(setting: str, override: Any) -> str:
 
 @functools.lru_cache(1024)
 def parse(setting: str) -> Any:
-    """Parse a setting with Hydra's grammar, if need be with its value in quotes.
-
-    Raises UserError: not a setting, or an unbalanced quote.
-    """
+    """Parse a setting with Hydra's grammar, if need be with its value in quotes."""
     from hydra.core.override_parser.overrides_parser import OverridesParser  # a tenth of a second
     from hydra.errors import HydraException
 
@@ -415,10 +408,7 @@ def files(group: str, roots: dict[str, Path] | None = None) -> dict[str, Path]:
 
 
 def suite(value: str, roots: dict[str, Path] | None = None) -> dict[str, float]:
-    """Return the weights of the datasets of `suite/NAME`, from configs/dataset/suite/NAME.yaml.
-
-    Raises UserError: no such suite, or its `datasets` are no names with weights above 0.
-    """
+    """Return the weights of the datasets of `suite/NAME`, from configs/dataset/suite/NAME.yaml."""
     known, name = files("dataset/suite", roots), value.removeprefix("suite/")
     if name not in known:
         raise UserError(f"dataset={value}: no such suite ({did_you_mean(name, known)})")
