@@ -131,7 +131,7 @@ def call(command: Command) -> int:
 
         return catalogue.check(words)
     if _is_race(command):
-        from bayes_at_n.pipeline.adaptive.verb import run_until
+        from bayes_at_n.pipeline.adaptive.settle import run_until
 
         with never_silent(command.verb):
             return run_until(words, **flags)
@@ -158,7 +158,7 @@ def _call_one(command: Command, settings: list[str]) -> int | None:
         on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         stage.dry_run(run, command.verb, on_cluster)
     else:
-        from bayes_at_n.pipeline.records.following import tracked
+        from bayes_at_n.pipeline.records.trackers import tracked
 
         run = Run(configured(settings, command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():

@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.config.checks import (
 )
 from bayes_at_n.pipeline.config.sampling import AboutConfig, Day
 from bayes_at_n.verifiers.answers import own
-from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
+from bayes_at_n.verifiers.code.programs import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 

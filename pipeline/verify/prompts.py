@@ -36,7 +36,7 @@ from bayes_at_n.pipeline.config.verifier import (
     VerifierConfig,
     template_file,
 )
-from bayes_at_n.pipeline.prepare import models, official_prompt
+from bayes_at_n.pipeline.prepare import models, prefetch
 from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import keys_of, parts
@@ -88,11 +88,11 @@ def with_fallback(cfg: RunConfig, stored: str | None) -> RunConfig:
         v.prompt != OFFICIAL
         or not fallback
         or stored == str(v.official)
-        or official_prompt.read(v.official)
+        or prefetch.read(v.official)
     ):
         return cfg
     text = f"verifier.prompt={OFFICIAL}: not on this machine, so {fallback} is used instead"
-    warn(f"{text}: results differ from those published for {v.name}. {official_prompt.REMEDY}")
+    warn(f"{text}: results differ from those published for {v.name}. {prefetch.REMEDY}")
     return replace(cfg, verifier=replace(v, prompt=fallback))
 
 
@@ -104,7 +104,7 @@ def read_template(cfg: VerifierConfig) -> str:
     path = template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
-            template = official_prompt.template(cfg.official)
+            template = prefetch.template(cfg.official)
         else:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.dataset import DatasetConfig, FieldNames, parse_filter
 from bayes_at_n.pipeline.config.sampling import ModelConfig, PromptConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.prepare import models, questions, shots
+from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.verifiers.answers.kinds import OR
 
@@ -204,7 +204,7 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
         load(folder, split="train", fields=FieldNames(id=None, problem="Frage"))
     cfg = RunConfig(dataset=DatasetConfig(name="sums", path=str(folder), fields=names))
     cfg.prompt = PromptConfig("q", "{problem}", shots=1, shots_from="train", solved="So {answer}.")
-    assert [e.solved for e in shots.load(cfg)] == ["So 2.", "So 4."]
+    assert [e.solved for e in solved.load_examples(cfg)] == ["So 2.", "So 4."]
 
 
 def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
