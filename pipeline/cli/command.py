@@ -31,10 +31,7 @@ class Command(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Parse a command line that begins with a verb.
-
-    Raises UserError: no such verb, option or folder, or an argument that is no setting.
-    """
+    """Parse a command line that begins with a verb."""
     name, *rest = arguments
     if name not in VERBS:
         kind = "option" if name[:1] == "-" else "verb"
