@@ -5,8 +5,8 @@
 
 All sides run each program on its tests in processes of its own, and judge correct and wrong ones
 alike. The plain loop is what harnesses without a sandbox do: program and tests in one interpreter,
-where a program can read its tests and leave with status 0. Sandboxes fill the cores, the loop takes
-one program after another; with a thread a core it shows what a sandbox costs beyond its interpreter.
+where a program can read its tests and leave with status 0. Sandboxes fill the cores; the loop takes
+one program after another, or has a thread a core, which shows what a sandbox costs.
 """
 
 import os
