@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.base.console import percent
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.plots import checkpoints as plots
 from bayes_at_n.pipeline.plots.checkpoints import Curve
 from bayes_at_n.pipeline.training import protocols

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import percent
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, columns
 from bayes_at_n.pipeline.training import suite
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.trajectory import ReversalConfig
+from bayes_at_n.pipeline.config.multirun import ReversalConfig
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.selection import natural
 from bayes_at_n.pipeline.training.protocols import TWIN

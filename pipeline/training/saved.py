@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from bayes_at_n.pipeline.base.console import note, results
-from bayes_at_n.pipeline.config.settle import Request
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import Request, TrajectoryConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.store import selection

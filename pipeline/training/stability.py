@@ -13,7 +13,7 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, warn
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.training.cells import Row, Rows, records
 from bayes_at_n.pipeline.training.protocols import (
     AVERAGE,

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settle import Request
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import Request, TrajectoryConfig
 
 
 class Benchmark(NamedTuple):
