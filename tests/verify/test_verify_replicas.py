@@ -1,7 +1,9 @@
 """verifier.engine.replicas: the same verdicts, also when a replica or its parent is killed."""
 
 import json
+import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from forked import Command
+from forked import Command, strike
 from helpers import again, make_run
 
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -40,7 +42,7 @@ def verdicts(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     """By question and trial; every attempt once."""
     table = pq.read_table(run.path / "verdicts").to_pylist()
     found = {(row["question_id"], row["trial"]): row for row in table}
-    assert len(table) == len(found) == 24
+    assert len(table) == len(found) == sum(map(len, MARKS.values()))
     return found
 
 
@@ -105,6 +107,15 @@ judge.Judge = Judge
 MAIN_OF_WORKER = (
     "from bayes_at_n.pipeline.workers import process; import sys; sys.exit(process.main())"
 )
+# Batches of one text, and sessions that are saved at once.
+OFTEN = f"from bayes_at_n.pipeline.workers import session\nsession.SAVE_S = 0.1\n{MAIN_OF_WORKER}"
+SMALL = f"""
+import sys
+from bayes_at_n.pipeline.verify import prompts
+from bayes_at_n.pipeline.workers import process
+prompts.ROWS, process.PROGRAM = 1, [sys.executable, "-c", {OFTEN!r}]
+"""
+KILLS = 40
 
 
 def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
@@ -128,6 +139,29 @@ def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
     assert_same(run, one, 1e-4)
     stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
     assert "nothing pending" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+def test_no_kill_of_a_replica_loses_or_doubles_a_verdict(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "TEXTS", {q: [f"{q}: {n}" for n in range(60)] for q in TEXTS})
+    monkeypatch.setitem(globals(), "MARKS", {q: 60 * "1" for q in MARKS})
+    moments, kills, n = random.Random(7), 0, 0
+    one = of_demo(tmp_path / "one", tiny_model, *PLAIN)
+    stage.verify(one)
+    while kills < KILLS:
+        run, n = of_demo(tmp_path / f"run-{n}", tiny_model, *PLAIN), n + 1
+        command = Command(run.path, None, before=SMALL, line=["verify", str(run.path), TWO])
+        while not (work := [*run.path.glob("label_logprobs/*/_work")]):
+            assert command.alive(), command.text()
+            time.sleep(0.02)
+        kills += strike(work[0], command.alive, KILLS - kills, moments)
+        command.finish()
+        assert_same(run, one, 1e-4)
+        judged = pq.read_table(work[0].parent)["judged"].to_pylist()
+        assert len(judged) == len(set(judged))
+    print(f"{kills} kills of replicas in {n} runs")
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@ are stopped, or cannot start."""
 
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -12,15 +13,15 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from forked import HELD, Command
+from forked import HELD, Command, strike
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.workers import devices
 
-QUESTIONS = 30
-
+QUESTIONS, KILLS = 30, 60
+OFTEN = "from bayes_at_n.pipeline.workers import session\nsession.SAVE_S = 0.1\n"
 
 # How replicas start, with code that comes first.
 START = """
@@ -124,6 +125,18 @@ def test_two_replicas_share_the_run_and_one_that_is_killed_is_started_again(
     parts = [path.name for path in (folder / "attempts").glob("*.parquet")]
     at_work = {s["replica"] for s in made if any(p.startswith(s["worker"]) for p in parts)}
     assert at_work == {0, 1}
+
+
+@pytest.mark.soak
+def test_no_kill_of_a_replica_loses_or_doubles_an_attempt(tiny_model: Path, tmp_path: Path) -> None:
+    moments, kills, n = random.Random(7), 0, 0
+    while kills < KILLS:
+        folder, n = prepared(tmp_path / f"run-{n}", 8, "engine=transformers"), n + 1
+        command = start(folder, OFTEN + REPLICA)
+        kills += (struck := strike(folder, command.alive, KILLS - kills, moments))
+        assert ends(command, 0).count("starting it again") <= struck
+        assert_whole(folder, 8)
+    print(f"{kills} kills of replicas in {n} runs")
 
 
 @pytest.mark.soak
