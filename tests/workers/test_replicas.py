@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.workers import devices
 
-QUESTIONS, KILLS = 30, 60
+QUESTIONS, KILLS = 30, 30
 OFTEN = "from bayes_at_n.pipeline.workers import session\nsession.SAVE_S = 0.1\n"
 
 # How replicas start, with code that comes first.
