@@ -42,7 +42,7 @@ def run_stages(run: Run) -> None:
     if done and "score" in run.cfg.stages and not mode("several"):
         more = "" if run.cfg.sampling.likelihood else " (sampling.trials=N adds trials)"
         note(f"{len(runfolder.pending(run)) or 'nothing'} pending{more}")
-        note(f"all scores: {PROGRAM} score {run.path} (add `rubrics` for scores by rubric)")
+        note(f"all scores: {PROGRAM} score {run.path} (`-v`: also by rubric)")
 
 
 def check_files(cfg: RunConfig) -> None:
@@ -207,8 +207,6 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         raise UserError("--every: needs --watch and 0.5 to 86400 seconds")
     folders, settings = compose.folders_of(words)
     if not words:
-        if not Path("runs").is_dir():
-            raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
         folders = [str(path) for path in selection.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import forecast as races
