@@ -207,6 +207,8 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         raise UserError("--every: needs --watch and 0.5 to 86400 seconds")
     folders, settings = compose.folders_of(words)
     if not words:
+        if not Path("runs").is_dir():
+            raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
         folders = [str(path) for path in selection.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
         from bayes_at_n.pipeline.adaptive import forecast as races
