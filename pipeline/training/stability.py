@@ -15,15 +15,17 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, warn
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.training.cells import Row, Rows, records
-from bayes_at_n.pipeline.training.protocols import (
+from bayes_at_n.pipeline.training.tracks import (
     AVERAGE,
     AVERAGES,
     AVG,
     GREEDY,
     PASS,
+    Track,
+    by_training,
+    common_steps,
     evaluation_cost,
 )
-from bayes_at_n.pipeline.training.tracks import Track, by_training, common_steps
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.ranking import trajectory as follow
