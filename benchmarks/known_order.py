@@ -65,11 +65,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         tau = np.nan
         if row["whole"] is not None:
             fitted = rankings.fits(row["method"], lambda: [tensor], 600)
-            own = (
-                tensor.mean(axis=(1, 2))
-                if row["method"] == methods.METHOD_BAYES
-                else next(fitted)[0]
-            )
+            own = tensor.mean(axis=(1, 2)) if row["method"] == methods.BAYES else next(fitted)[0]
             tau = float(scoring.kendall_tau_b(scoring.ranks(own), truth))
         keys = ("method", "replicates", "whole", "exact", "n1", "sd1", "n80", "first", "seconds")
         rows.append([*(row[key] for key in keys), tau])

@@ -31,7 +31,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/engines": 2_915,
     "pipeline/generate": 1_241,
     "pipeline/grade": 639,
-    "pipeline/paper": 2_028,
+    "pipeline/paper": 1_987,
     "pipeline/plots": 1_132,
     "pipeline/prepare": 2_479,
     "pipeline/records": 4_156,
@@ -40,16 +40,16 @@ CEILINGS: dict[str, int] = {
     "pipeline/score": 1_514,
     "pipeline/status": 566,
     "pipeline/store": 2_391,
-    "pipeline/training": 3_080,
+    "pipeline/training": 3_020,
     "pipeline/verify": 1_476,
     "pipeline/workers": 1_933,
     "prompts": 355,
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_673,
+    "tests": 31_671,
     "verifiers": 6_985,
-    "product": 58_155,
+    "product": 58_054,
 }
 
 
