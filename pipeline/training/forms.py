@@ -17,8 +17,17 @@ from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, columns
 from bayes_at_n.pipeline.plots import trajectory as plots
 from bayes_at_n.pipeline.plots.trajectory import Curve
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
-from bayes_at_n.pipeline.training.stability import ALL, COMMON
-from bayes_at_n.pipeline.training.tracks import AVG, BAYES, BITS, GREEDY, ONCE, PASS, largest_k
+from bayes_at_n.pipeline.training.tracks import (
+    ALL,
+    AVG,
+    BAYES,
+    BITS,
+    COMMON,
+    GREEDY,
+    ONCE,
+    PASS,
+    largest_k,
+)
 from bayes_at_n.pipeline.training.windows import TABLE_1, TABLE_4
 
 _INDEPENDENT = (

@@ -26,6 +26,7 @@ from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
 
+ALL, COMMON = "all", "common"  # steps of a row of stability
 TWIN = "-greedy"  # ends the name of a greedy run beside a sampled one
 AVG, BAYES = "avg", "bayes"
 PASS = "pass@"  # begins the names of Pass@k

@@ -25,14 +25,7 @@ from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.trackers import Tracker
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.find import natural
-from bayes_at_n.pipeline.training import (
-    checkpoints,
-    evaluate,
-    stability,
-    tracks,
-    trajectory,
-    windows,
-)
+from bayes_at_n.pipeline.training import checkpoints, evaluate, stability, tracks, windows
 from bayes_at_n.pipeline.training.cells import Row, records
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, Checkpoint
 from bayes_at_n.pipeline.training.tracks import AVERAGE, Tokens, Track
@@ -290,14 +283,14 @@ def watch(request: Request[TrajectoryConfig]) -> None:
                 done = seen.finished()
                 if seen.series and (len(done) > shown or (done and over)):
                     series = replace(seen.series, evaluations=done)
-                    curves, shown = trajectory.read(series, request), len(done)
+                    curves, shown = stability.read(series, request), len(done)
                     rows, again = seen.points(curves), 0 if over else cfg.watch.every
                     points = {"points": table(rows, cfg)}
-                    tables = trajectory.save(curves, request, series, warnings, points, again)
+                    tables = stability.save(curves, request, series, warnings, points, again)
                     report(rows)
                 if not (unfinished or over):
                     time.sleep(cfg.watch.every)
         if done:
-            trajectory.show(tables, cfg)
+            stability.show(tables, cfg)
         if why:
             note(f"the budget is spent: {why}; the same command with a larger one continues")
