@@ -34,9 +34,9 @@ from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE, VERDICTS_TABLE
+from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
 
@@ -115,7 +115,7 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
     run = Run(compose.load(settings))
     folder.mkdir(parents=True)
     runfolder.save_config(run)
-    runfolder.claim(run, runfolder.identity(run.cfg))
+    runfolder.claim(run, provenance.identity(run.cfg))
     rng = np.random.default_rng(0)
     ids = [f"question-{q:05d}" for q in range(questions)]
     asked = [
@@ -123,12 +123,12 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
             **dict.fromkeys(QUESTIONS.names),
             "question_id": qid,
             **{name: f"The {name} of {qid}." for name in ("problem", "gold", "prompt")},
-            "question_hash": runfolder.short_hash(qid),
+            "question_hash": provenance.short_hash(qid),
             "prompt_logprobs": [float("nan"), *(-rng.exponential(1.0, 99))],
         }
         for qid in ids
     ]
-    parquet.write_part(folder / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
+    shards.write_part(folder / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     keys = [(qid, trial) for trial in range(TRIALS) for qid in ids]
     for start in range(0, len(keys), PART):
         part = keys[start : start + PART]
@@ -142,7 +142,7 @@ def make(folder: Path, questions: int, tokens: int, characters: int = 0) -> Run:
             at, field = table.schema.get_field_index(name), table.schema.field(name)
             column = pa.array(values or [None] * len(part), field.type)
             table = table.set_column(at, field, column)
-        parquet.write_part(run.attempts / f"part-{start:08d}.parquet", table)
+        shards.write_part(run.attempts / f"part-{start:08d}.parquet", table)
     n = len(keys)
     key = {"question_id": [qid for qid, _ in keys], "trial": [trial for _, trial in keys]}
     words = np.array(["correct", "wrong"])[rng.integers(0, 2, n)]

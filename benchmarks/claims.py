@@ -36,9 +36,9 @@ import pandas  # noqa: F401  Arrow imports it with the first row: once here, not
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import worker
+from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import parquet, runfolder, shards
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.claims import Claims
@@ -149,7 +149,7 @@ def _measure(folder: Path, workers: int, batch: int, lengths: Floats) -> dict[st
     _all_well([_start(_work, run, lengths, barrier) for _ in range(workers)])
     logs = [dict(np.load(path)) for path in sorted(folder.glob("*.npz"))]
     found = _evaluate(logs, batch, lengths)
-    keys = shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
+    keys = shards.keys(run.attempts, ATTEMPTS, shards.Damage())
     if len(logs) != workers or len(keys) != len(lengths):
         raise common.UserError(f"{folder}: {len(logs)} logs, {len(keys)} attempts")
     return found
@@ -176,7 +176,7 @@ def _prepare(run: Run, questions: int) -> None:
             "question_id": f"q-{i:04d}",
             "problem": "",
             "gold": "7",
-            "question_hash": runfolder.short_hash(str(i)),
+            "question_hash": provenance.short_hash(str(i)),
             "prompt": "",
             "prompt_token_ids": [1, 2, 3],
             "prompt_logprobs": [float("nan"), -1.0, -1.0],
@@ -187,7 +187,7 @@ def _prepare(run: Run, questions: int) -> None:
     (run.path / "attempts").mkdir()
     questions_table.write(run.path / "questions.parquet", rows)
     hashes = {row["question_id"]: row["question_hash"] for row in rows}
-    runfolder.claim(run, runfolder.identity(run.cfg) | {"questions": hashes})
+    runfolder.claim(run, provenance.identity(run.cfg) | {"questions": hashes})
 
 
 def _work(run: Run, lengths: Floats, barrier: Any) -> None:
@@ -200,7 +200,7 @@ def _work(run: Run, lengths: Floats, barrier: Any) -> None:
     engine = Sleeper(run.cfg.engine.batch_size, seconds, barrier.wait)
     engines.load = lambda cfg, longest, rows: engine
     claims = _timed_claims()
-    worker.work([run], slot=Slot(0, "0/0"))
+    stage.work([run], slot=Slot(0, "0/0"))
     positions = [place[question, trial] for question, trial, _, _ in engine.log]
     np.savez(
         run.path / f"{shards.worker_id()}.npz",

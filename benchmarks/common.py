@@ -297,7 +297,7 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def finish(args: argparse.Namespace, record: dict[str, Any]) -> None:
     """Write --json FILE: the figures, the command and what they were measured on."""
-    from bayes_at_n.pipeline.base.environment import describe
+    from bayes_at_n.pipeline.base.program import describe
 
     if args.json:
         record = {"command": sys.argv, **describe(), **record}

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import journal
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
@@ -96,7 +96,7 @@ def _arrow(folder: Path) -> dict[str, int]:
     """Sizes in memory, over all attempts: values, lists, all columns, and journal frames."""
     names = ("attempts", "tokens", "values", "lists", "all_columns", "frames", "without_logprobs")
     found = dict.fromkeys(names, 0)
-    for batch in shards.batches(folder, ATTEMPTS, ATTEMPTS.names, parquet.Damage()):
+    for batch in shards.batches(folder, ATTEMPTS, ATTEMPTS.names, shards.Damage()):
         columns = {name: batch[name] for name in PER_TOKEN}
         found["attempts"] += batch.num_rows
         found["tokens"] += len(columns["token_ids"].flatten())

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
@@ -173,7 +173,7 @@ def _config(args: argparse.Namespace, engine: str, dtype: str) -> RunConfig:
 
 def _gpu() -> list[str]:
     query = "--query-gpu=name,driver_version,memory.total"
-    return environment.printed("nvidia-smi", query, "--format=csv,noheader")
+    return program.printed("nvidia-smi", query, "--format=csv,noheader")
 
 
 if __name__ == "__main__":

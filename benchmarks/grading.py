@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from bayes_at_n import verifiers
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
@@ -160,7 +160,7 @@ def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
         layers: Counter[str] = Counter()
         from bayes_at_n.pipeline.store.columns import GRADES
 
-        for batch in shards.batches(run.grades, GRADES, ["layer"], parquet.Damage()):
+        for batch in shards.batches(run.grades, GRADES, ["layer"], shards.Damage()):
             layers.update(batch["layer"].to_pylist())
     total = sum(layers.values())
     common.out.print(
@@ -180,7 +180,7 @@ def _attempt(qid: str, trial: int, text: str) -> dict[str, Any]:
 def _store(run: Run, waiting: list[dict[str, Any]], part: int) -> int:
     if waiting:
         table = pa.Table.from_pylist(waiting, ATTEMPTS)
-        parquet.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
+        shards.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
         waiting.clear()
     return part + 1
 

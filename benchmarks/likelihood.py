@@ -25,11 +25,11 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.generate.stage import generate
-from bayes_at_n.pipeline.grade.likelihood import values
+from bayes_at_n.pipeline.grade.attempts import likelihood_values
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.prepare.likelihood import options
+from bayes_at_n.pipeline.prepare.solved import options
 from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store import rowkeys, sessions
+from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
 
@@ -172,8 +172,8 @@ def harness(model: str, folder: Path) -> tuple[dict[str, list[Any]], float]:
 
 def compared(run: Run, samples: list[Any]) -> dict[str, float]:
     """Return the largest differences of a file's log-probs, the share of equal choices, seconds."""
-    table = rowkeys.streamed(run, "attempts", ["options"])
-    places = rowkeys.encode(table, rowkeys.question_ids(run)) >> 32
+    table = tables.streamed(run, "attempts", ["options"])
+    places = tables.encode(table, tables.question_ids(run)) >> 32
     table, samples = table.take(np.argsort(places)), sorted(samples, key=lambda of: of["doc_id"])
     theirs = [np.reshape([answer[0][0] for answer in of["resps"]], (2, -1)) for of in samples]
     names, options = ("logprob", "unconditional"), table["options"].to_pylist()
@@ -182,11 +182,11 @@ def compared(run: Run, samples: list[Any]) -> dict[str, float]:
     same = list[bool]()
     for rule, metric in RULES.items():
         run.cfg.grading.likelihood = rule
-        chosen = values(run.cfg, table["options"]).argmax(axis=1)
+        chosen = likelihood_values(run.cfg, table["options"]).argmax(axis=1)
         for choice, sample in zip(chosen, samples, strict=True):
             same.append((choice == sample["doc"]["answer"]) == sample[metric])
     most = apart.max(axis=(0, 2))
-    seconds = sessions.totals(run).wall_s
+    seconds = runfolder.totals(run).wall_s
     return {"with": most[0], "alone": most[1], "same": float(np.mean(same)), "s": seconds}
 
 

@@ -121,7 +121,7 @@ def _bare(args: argparse.Namespace) -> None:
 
 
 def _writer(args: argparse.Namespace, rate: float | None) -> None:
-    from bayes_at_n.pipeline.generate.writer import AttemptWriter
+    from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 
     rng = np.random.default_rng(0)
     with common.workdir(args) as folder:

@@ -31,9 +31,9 @@ from tokenizers import Tokenizer, decoders, models
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, QUESTIONS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE
+from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
 from benchmarks.report import BROWSERS
@@ -80,28 +80,28 @@ def make(folder: Path, name: str, args: argparse.Namespace, seed: int) -> Run:
             "question_id": qid,
             "problem": f"What is $x$ in problem {qid}?",
             "gold": "2",
-            "question_hash": runfolder.short_hash(qid),
+            "question_hash": provenance.short_hash(qid),
             "prompt": f"What is $x$ in problem {qid}?",
             "max_tokens": 32_768,
         }
         for qid in ids
     ]
-    identity = runfolder.identity(run.cfg)
+    identity = provenance.identity(run.cfg)
     identity |= {"questions": {row["question_id"]: row["question_hash"] for row in asked}}
     runfolder.claim(run, identity)
-    parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
+    shards.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     rng = np.random.default_rng(seed)
     cells = np.stack(np.divmod(np.arange(args.questions * args.trials), args.trials), axis=1)
     lines = max(1, args.bytes // BYTES_A_LINE)
     size = args.bytes + (8 * lines * LINE if args.tokens else 0)
     correct = rng.random(len(cells)) < 0.2 + 0.03 * seed
-    per_part = max(parquet.ROWS_PER_GROUP, PART_BYTES // size)
+    per_part = max(shards.ROWS_PER_GROUP, PART_BYTES // size)
     for start in range(0, len(cells), per_part):
         part = cells[start : start + per_part]
         key = {"question_id": pa.array(ids).take(part[:, 0]), "trial": part[:, 1]}
         right = correct[start : start + per_part]
         table = attempts(rng, key, token_ids(rng, len(part), lines), right, args.tokens)
-        parquet.write_part(run.attempts / f"made-{start:08d}.parquet", table)
+        shards.write_part(run.attempts / f"made-{start:08d}.parquet", table)
         answers = np.where(right, "2", "3")
         grades = {"has_box": pa.array([True] * len(part)), "box": ["boxed"] * len(part)}
         grades |= {"answer": answers, "outcome": np.where(right, "correct", "wrong")}

@@ -26,11 +26,11 @@ import pyarrow as pa
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate import writer
+from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import GRADES
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE
+from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common, synthetic
 
@@ -65,19 +65,21 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     run = Run(_config(args, folder))
     folder.mkdir()
     runfolder.save_config(run)
-    identity = runfolder.identity(run.cfg)
-    runfolder.write_json(run.manifest, {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity})
+    identity = provenance.identity(run.cfg)
+    runfolder.write_json(
+        run.manifest, {provenance.FORMAT: provenance.NUMBER, provenance.IDENTITY: identity}
+    )
     questions_table.write(
         folder / "questions.parquet", [_question(i) for i in range(args.questions)]
     )
     keys = run.keys
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.
-    per_part = max(parquet.ROWS_PER_GROUP, writer.SEAL_AT // (11 * tokens + 150))
+    per_part = max(shards.ROWS_PER_GROUP, attempts.SEAL_AT // (11 * tokens + 150))
     for part, at in enumerate(range(0, len(keys), per_part)):
         chosen = keys[at : at + per_part]
         table = synthetic.attempts(rng, chosen, tokens)
-        parquet.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
+        shards.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
         grades = [
             dict(zip(GRADES.names, (*key, True, "boxed", "12", *_SAME), strict=True))
             for key in chosen
@@ -100,7 +102,7 @@ def _question(i: int) -> dict[str, Any]:
         "question_id": f"q-{i:04d}",
         "problem": f"What is {i}+{i}?",
         "gold": str(2 * i),
-        "question_hash": runfolder.short_hash(str(i)),
+        "question_hash": provenance.short_hash(str(i)),
         "prompt": f"What is {i}+{i}?",
         "prompt_token_ids": [1, 2, 3],
         "prompt_logprobs": [float("nan"), -1.0, -1.0],
@@ -137,7 +139,7 @@ def _one(folder: Path) -> None:
     """What is pending, once; times only that."""
     run = Run(load_folder(folder, []))
     began = time.perf_counter()
-    pending = runfolder.pending(run, parquet.Damage())
+    pending = runfolder.pending(run, shards.Damage())
     seconds = time.perf_counter() - began
     if pending or not run.keys:
         raise common.UserError(f"{folder}: {len(pending)} pending where none should be")

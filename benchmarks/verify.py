@@ -41,9 +41,9 @@ from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, VERDICTS
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE
+from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts
 from bayes_at_n.pipeline.verify.stage import verify
@@ -86,7 +86,7 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
     both = (ATTEMPTS, base.attempts, run.attempts), (GRADES, base.grades, run.grades)
     for columns, source, target in both:
         target.mkdir(parents=True, exist_ok=True)
-        read = shards.batches(source, columns, columns.names, parquet.Damage())
+        read = shards.batches(source, columns, columns.names, shards.Damage())
         once = pa.Table.from_batches(read, columns)
         for first in range(0, trials, base.cfg.sampling.trials):
             numbers = pc.add(once["trial"], first).cast(pa.int32())
@@ -98,7 +98,7 @@ def variant(args: argparse.Namespace, base: Run, folder: Path, distinct: bool, t
             if columns is GRADES:
                 GRADES_TABLE.write(run.path, stem, table)
             else:
-                parquet.write_part(target / f"{stem}.parquet", table)
+                shards.write_part(target / f"{stem}.parquet", table)
     return run
 
 
@@ -173,7 +173,7 @@ def _candidates(run: Run) -> list[tuple[Key, Candidate]]:
 
 
 def _rows(folder: Path, columns: pa.Schema, *names: str) -> Iterator[tuple[Key, dict[str, Any]]]:
-    for batch in shards.batches(folder, columns, [*KEY, *names], parquet.Damage()):
+    for batch in shards.batches(folder, columns, [*KEY, *names], shards.Damage()):
         for row in batch.to_pylist():
             yield (row["question_id"], row["trial"]), row
 

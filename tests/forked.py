@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.seeds import attempt_seed
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.config.settings import attempt_seed
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 TRIALS = 2
@@ -33,7 +33,7 @@ SETTINGS = [BATCH, f"engine.in_flight={IN_FLIGHT}", "verifier=none", "rubric=exa
 HELD = """
 import os, time
 from pathlib import Path
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 def hold(append=AttemptWriter.append):
     def appending(self, rows):
         append(self, rows)
@@ -195,7 +195,7 @@ def stored(folder: Path) -> Attempts:
     """What a reader finds; fails if a key comes twice."""
     found: Attempts = {}
     columns = ["question_id", "trial", "seed", "text", "token_ids"]
-    for batch in shards.batches(folder / "attempts", ATTEMPTS, columns, parquet.Damage()):
+    for batch in shards.batches(folder / "attempts", ATTEMPTS, columns, shards.Damage()):
         for row in batch.to_pylist():
             key = (row["question_id"], row["trial"])
             assert key not in found

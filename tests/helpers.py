@@ -24,16 +24,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store import (
-    graded,
-    origin,
-    outcomes,
-    parquet,
-    rowkeys,
-    runfolder,
-    shards,
-    tables,
-)
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -166,8 +157,8 @@ def drawn_together(folder: Path, clusters: Sequence[str | None]) -> None:
 def described(folder: Path, cells: Sequence[Mapping[str, Any]]) -> None:
     """Write more cells of a run's questions, in their order."""
     file = folder / "questions.parquet"
-    rows = zip(parquet.read_whole(file, QUESTIONS).to_pylist(), cells, strict=True)
-    parquet.write_part(file, pa.Table.from_pylist([row | {**of} for row, of in rows], QUESTIONS))
+    rows = zip(shards.read_whole(file, QUESTIONS).to_pylist(), cells, strict=True)
+    shards.write_part(file, pa.Table.from_pylist([row | {**of} for row, of in rows], QUESTIONS))
 
 
 def make_run(
@@ -201,7 +192,7 @@ def make_run(
                 "question_id": qid,
                 "problem": f"the problem of {qid}",
                 "gold": answer,
-                "question_hash": runfolder.short_hash(f"{qid} {answer}"),
+                "question_hash": provenance.short_hash(f"{qid} {answer}"),
                 "prompt": qid,
                 "prompt_token_ids": [1, 2, 3],
                 "prompt_logprobs": None,
@@ -209,11 +200,11 @@ def make_run(
             }
         )
     identity = {
-        **runfolder.identity(cfg),
+        **provenance.identity(cfg),
         "questions": {q["question_id"]: q["question_hash"] for q in questions},
     }
-    runfolder.write_json(run.manifest, {"format": origin.NUMBER, "identity": identity})
-    parquet.write_part(
+    runfolder.write_json(run.manifest, {"format": provenance.NUMBER, "identity": identity})
+    shards.write_part(
         folder / "questions.parquet", pa.Table.from_pylist(questions, schema=QUESTIONS)
     )
     add_attempts(run, marks, texts=texts)
@@ -303,7 +294,7 @@ def add_attempts(
         rows = [r for r in attempts if ((r["question_id"], r["trial"]) in done) == of_grades]
         if rows:
             table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-            parquet.write_part(run.attempts / f"{stem}.parquet", table)
+            shards.write_part(run.attempts / f"{stem}.parquet", table)
     if grades:
         add_grades(run, part, grades)
 
@@ -312,7 +303,7 @@ def grades(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     """Return the grades of a run by question and trial."""
     rows = [
         row
-        for batch in shards.batches(run.grades, GRADES, GRADES.names, parquet.Damage())
+        for batch in shards.batches(run.grades, GRADES, GRADES.names, shards.Damage())
         for row in batch.to_pylist()
     ]
     return {(row["question_id"], row["trial"]): row for row in rows}
@@ -323,9 +314,9 @@ def add_grades(run: Run, stem: str, grades: Sequence[Mapping[str, Any]]) -> None
     table = pa.Table.from_pylist(list(grades), schema=GRADES)
     of = [part for part in tables.parts(run.attempts) if part.stem == stem]
     if of:
-        graded.GRADES_TABLE.write(run.path, stem, table, graded.inputs(run), of[0].mark)
+        outcomes.GRADES_TABLE.write(run.path, stem, table, outcomes.grade_inputs(run), of[0].mark)
     else:
-        graded.GRADES_TABLE.write(run.path, stem, table)
+        outcomes.GRADES_TABLE.write(run.path, stem, table)
 
 
 def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -334,15 +325,15 @@ def add_verdicts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
     One that is said of an attempt later replaces the one before it.
     """
     names = [name for name in VERDICTS.names if name not in KEY]
-    there = graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
+    there = outcomes.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
     of = {(row["question_id"], row["trial"]): row for row in [*there, *rows]}
-    ids = rowkeys.question_ids(run)
+    ids = tables.question_ids(run)
     for part in tables.parts(run.attempts):
         keys = set(tables.keys_of(run, part).tolist())
         blank = [dict.fromkeys(VERDICTS.names) | dict(row) for row in of.values()]
         table = pa.Table.from_pylist(blank, schema=VERDICTS)
-        mine = pa.array([key in keys for key in rowkeys.encode(table, ids).tolist()], pa.bool_())
-        graded.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
+        mine = pa.array([key in keys for key in tables.encode(table, ids).tolist()], pa.bool_())
+        outcomes.VERDICTS_TABLE.write(run.path, part.stem, table.filter(mine))
 
 
 def change_attempts(
@@ -350,10 +341,10 @@ def change_attempts(
 ) -> list[Path]:
     """Write each part anew with changed rows, beside the same grades; returns the parts."""
     for path in (paths := sorted(run.attempts.glob("*.parquet"))):
-        rows = [change(row) for row in parquet.read_whole(path, ATTEMPTS).to_pylist()]
+        rows = [change(row) for row in shards.read_whole(path, ATTEMPTS).to_pylist()]
         beside = run.grades / path.name
-        grades = parquet.read_whole(beside, GRADES).to_pylist() if beside.exists() else []
-        parquet.write_part(path, pa.Table.from_pylist(rows, schema=ATTEMPTS), **how)
+        grades = shards.read_whole(beside, GRADES).to_pylist() if beside.exists() else []
+        shards.write_part(path, pa.Table.from_pylist(rows, schema=ATTEMPTS), **how)
         if grades:
             add_grades(run, path.stem, grades)
     return paths
@@ -409,7 +400,7 @@ def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:
         }
         attempts.append(made)
     table = pa.Table.from_pylist(attempts, ATTEMPTS)
-    parquet.write_part(run.attempts / "00000.parquet", table)
+    shards.write_part(run.attempts / "00000.parquet", table)
     outcome = {None: None, True: "correct", False: "wrong"}
     grades = [
         {name: row[name] for name in (*KEY, "has_box")}
@@ -426,7 +417,7 @@ def with_signals(run: Run, columns: Mapping[str, Sequence[Any]]) -> None:
         for row in run.questions
         for bits in [prompts.get(row["question_id"])]
     ]
-    parquet.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
+    shards.write_part(run.path / "questions.parquet", pa.Table.from_pylist(asked, QUESTIONS))
     signals.make(Run(run.cfg))
 
 

@@ -24,7 +24,7 @@ def lend(engines: list[Any]) -> None:
     Closing one takes down process groups whose threads stayed in the parent.
     """
     from bayes_at_n.pipeline.engines.vllm import VllmEngine
-    from bayes_at_n.pipeline.engines.vllm_import import import_vllm
+    from bayes_at_n.pipeline.engines.vllm_core import import_vllm
 
     load, kept = VllmEngine.__init__, []
 
@@ -88,7 +88,7 @@ def serve() -> None:
     from matplotlib.figure import Figure
 
     from bayes_at_n.pipeline.config import compose
-    from bayes_at_n.pipeline.engines.vllm_import import import_vllm
+    from bayes_at_n.pipeline.engines.vllm_core import import_vllm
 
     answers = os.fdopen(os.dup(1), "w")
     if SPARING in os.environ:  # not in soak

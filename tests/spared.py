@@ -21,14 +21,14 @@ def spare() -> None:
     import hydra
     from hydra.core.config_store import ConfigStore
 
-    from bayes_at_n.pipeline.base import environment
+    from bayes_at_n.pipeline.base import program
     from bayes_at_n.pipeline.config import checks, compose
 
     os.environ[SPARING] = "1"
     WHOLE.update(compose=hydra.compose, store=vars(ConfigStore)["store"])
-    environment.commit = functools.cache(environment.commit)
-    environment.version = functools.cache(environment.version)
-    environment.describe()  # remembered, and inherited
+    program.commit = functools.cache(program.commit)
+    program.version = functools.cache(program.version)
+    program.describe()  # remembered, and inherited
     os.fsync = lambda file: None
     hydra.compose = functools.partial(_compose, hydra.compose, {})
     ConfigStore.store = functools.partialmethod(_store, ConfigStore.store, {})

@@ -14,7 +14,7 @@ import pytest
 from helpers import ROOT, run_of
 from packaging.requirements import Requirement
 
-from bayes_at_n.pipeline.base.environment import version
+from bayes_at_n.pipeline.base.program import version
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from helpers import ROOT
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store.runfolder import open_run
 
@@ -129,11 +129,11 @@ vllm.platforms._current_platform = UnspecifiedPlatform()
 # A build for CUDA 13, whose processes are spawned, on a node with a driver of CUDA 12.4.
 OLD_DRIVER = """
 import ctypes, os, torch
-from bayes_at_n.pipeline.engines import vllm_import
+from bayes_at_n.pipeline.engines import vllm_core
 class Driver:
     def cuDriverGetVersion(version):
         version._obj.value = 12040 * (os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn")
-vllm_import.environment.version = lambda name: None
+vllm_core.program.version = lambda name: None
 torch.version.cuda, ctypes.CDLL = "13.0", lambda name: Driver
 """
 

@@ -16,8 +16,8 @@ from test_recorded import rounded
 
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.score import current
-from bayes_at_n.pipeline.store import graded, origin
+from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store import outcomes, provenance
 from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.runfolder import open_run
 
@@ -32,9 +32,9 @@ def stages(root: Path) -> dict[str, Any]:
         assert main(["import", f"source={RECORDED / 'attempts.parquet'}", f"runs={root}"]) == 0
         for verb in ("grade", "categorize", "score"):
             assert main([verb, str(folder)]) == 0
-    run, table = open_run(folder), graded.GRADES_TABLE
+    run, table = open_run(folder), outcomes.GRADES_TABLE
     names = [name for name in table.columns.names if name not in KEY]
-    grades = table.read(run, names, graded.inputs(run)).table.to_pylist()
+    grades = table.read(run, names, outcomes.grade_inputs(run)).table.to_pylist()
     grades.sort(key=lambda row: (row["question_id"], row["trial"]))
     digits = [
         [f"{x:.5g}" if isinstance(x, float) else x for x in row.values()]
@@ -42,16 +42,16 @@ def stages(root: Path) -> dict[str, Any]:
     ]
     tables = {p.stem: pq.read_table(p) for p in sorted(folder.glob("categories/*.parquet"))}
     scores = json.loads((folder / "scores.json").read_text().replace(str(root), "runs"))
-    del scores[current.MADE_FROM]
+    del scores[headline.MADE_FROM]
     made = {
         "signals": (signals.SIGNALS_TABLE.version, digits),
         "categorize": (categories.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
-        "score": (current.VERSION, rounded(scores)),
+        "score": (headline.VERSION, rounded(scores)),
     }
     text = json.dumps(grades, sort_keys=True).encode()
     of_grades = {"version": table.version, "hash": hashlib.sha256(text).hexdigest()}
     return {table.verb: of_grades} | {
-        name: {"version": version, "hash": origin.hashed(of)}
+        name: {"version": version, "hash": provenance.hashed(of)}
         for name, (version, of) in made.items()
     }
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import looks, luck
-from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive import looks, race
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, State, ended, progress
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, State, ended, progress
 from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.compare.conclusion import chance_in_words
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.store import selection
 
 _NAMED = 6  # models that a sentence names, unless they are the result
 
@@ -184,11 +183,11 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
         "looks": len(seen.states),
         "decided": bool(seen.states[-1].known.settled),
         "settled": settled(seen),
-        **({} if seen.basis is None else {"basis": luck.record(seen.basis, seen.goal)}),
+        **({} if seen.basis is None else {"basis": race.basis_record(seen.basis, seen.goal)}),
     }
 
 
 def write(folder: Path, seen: Course, known: Outcomes) -> list[Path]:
     """Write the leaderboard and the record. Raises OSError: the folder cannot be written."""
     tables = {"leaderboard": leaderboard(seen)}
-    return files.write(folder, "settle", record(seen, known), tables, {})
+    return selection.write_results(folder, "settle", record(seen, known), tables, {})

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.settle import SettleConfig, of_key
-from bayes_at_n.pipeline.store import find, parquet
+from bayes_at_n.pipeline.store import selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 
 
@@ -31,10 +31,7 @@ class Command(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Parse a command line that begins with a verb.
-
-    Raises UserError: no such verb, option or folder, or an argument that is no setting.
-    """
+    """Parse a command line that begins with a verb."""
     name, *rest = arguments
     if name not in VERBS:
         kind = "option" if name[:1] == "-" else "verb"
@@ -80,7 +77,7 @@ def _select_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str
         others = {*values} & {*compose.GROUPS, "tag", "run_dir", "model.id"} - {"dataset"}
         if verb.settings != RUN or not others:
             try:
-                folders = [str(run) for path in datasets for run in find.runs_in(path)]
+                folders = [str(run) for path in datasets for run in selection.runs_in(path)]
             except UserError:
                 if verb.settings != RUN or not names:
                     raise
@@ -121,7 +118,7 @@ def show(command: Command) -> int:
 
 def call(command: Command) -> int:
     """Call a verb's function with its settings, or once for each run that they select."""
-    parquet.without_pandas()
+    shards.without_pandas()
     if command.verb == "submit":
         command = _on_ray(command) or command
     verb, flags, words = VERBS[command.verb], command.flags, command.folders + command.settings
@@ -134,7 +131,7 @@ def call(command: Command) -> int:
 
         return catalogue.check(words)
     if _is_race(command):
-        from bayes_at_n.pipeline.adaptive.verb import run_until
+        from bayes_at_n.pipeline.adaptive.settle import run_until
 
         with never_silent(command.verb):
             return run_until(words, **flags)
@@ -161,7 +158,7 @@ def _call_one(command: Command, settings: list[str]) -> int | None:
         on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         stage.dry_run(run, command.verb, on_cluster)
     else:
-        from bayes_at_n.pipeline.records.following import tracked
+        from bayes_at_n.pipeline.records.trackers import tracked
 
         run = Run(configured(settings, command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():
@@ -171,7 +168,7 @@ def _call_one(command: Command, settings: list[str]) -> int | None:
 
 def _on_ray(command: Command) -> Command | None:
     """Return the `run` command that a `submit` to a Ray cluster stands for; None for Slurm."""
-    runs = [str(run) for folder in command.folders for run in find.runs_in(Path(folder))]
+    runs = [str(run) for folder in command.folders for run in selection.runs_in(Path(folder))]
     kinds = [SettleConfig, RunConfig] if _is_race(command) else [RunConfig]
     [first, *_] = compose.expand(compose.split(command.settings, *kinds)[-1])
     site = [one for one in first if one.startswith(("cluster=", "cluster."))]

@@ -1,7 +1,9 @@
-"""The command line: help, version, and errors in one line."""
+"""The program: help, version, errors in one line, and a process that runs many commands."""
 
 import gc
+import json
 import os
+import signal
 import sys
 
 from bayes_at_n.pipeline.base.console import fail, set_modes
@@ -23,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         complete()
     arguments = sys.argv[1:] if arguments is None else arguments
     if {"-V", "--version"} & {*arguments}:
-        from bayes_at_n.pipeline.base.environment import commit, version
+        from bayes_at_n.pipeline.base.program import commit, version
 
         print(PROGRAM, version("bayes-at-n") or "(not installed)", commit() or "")
         return 0
@@ -57,3 +59,29 @@ def main(arguments: list[str] | None = None) -> int:
 def program() -> None:
     """Run this process's command, and end the process."""
     run_and_exit(main)
+
+
+def serve(parent: int, statuses: int) -> int:
+    """Run the command of each line of standard input; an engine stays loaded between them.
+
+    `parent`: a process with which this one ends; `statuses`: file descriptor for exit statuses.
+    """
+    from bayes_at_n.pipeline import engines
+    from bayes_at_n.pipeline.base import children
+
+    children.die_with(parent)
+    with engines.keeping(), os.fdopen(statuses, "w", buffering=1) as file:
+        os.set_inheritable(statuses, False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
+        for line in sys.stdin:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            status = main(json.loads(line))
+            sys.stdout.flush()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            print(status, file=file)
+    return 0
+
+
+def resident() -> None:
+    """Run the commands of a parent process, and end the process."""
+    run_and_exit(lambda: serve(*map(int, sys.argv[1:])))

@@ -14,17 +14,16 @@ from bayes_at_n.pipeline.base.console import (
     warn,
     warnings_once,
 )
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, kind
 from bayes_at_n.pipeline.cli.verbs import VERBS
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.rubrics import rubric
-from bayes_at_n.pipeline.score import current, shown
-from bayes_at_n.pipeline.store import find, runfolder, sessions
+from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.resident import Order, Residents, by_engine
 
@@ -47,11 +46,7 @@ def run_stages(run: Run) -> None:
 
 
 def check_files(cfg: RunConfig) -> None:
-    """Check what stages after sampling need, before hours of sampling.
-
-    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read; no
-    sandbox for programs.
-    """
+    """Check what stages after sampling need, before hours of sampling."""
     prior, thresholds = cfg.prior.run, cfg.thresholds.file
     if prior is not None and not Path(prior).expanduser().is_dir():
         raise UserError(f"prior={prior}: no such folder; name the folder of another run")
@@ -87,9 +82,9 @@ def _stages(run: Run) -> bool:
         early = stage == "verify" and {"grade", "score"} <= {*stages} and unjudged
         if early or stage == "score":
             with substep():
-                if mode("verbose") or not current.is_current(Run(run.cfg)):
+                if mode("verbose") or not headline.is_current(Run(run.cfg)):
                     VERBS["score"].function(Run(run.cfg))
-            line, earlier = shown.line(runfolder.read_json(run.path / "scores.json")), line
+            line, earlier = headline.line(runfolder.read_json(run.path / "scores.json")), line
             if line != earlier:
                 results.print(line)
         if stage == "score":
@@ -115,14 +110,14 @@ def _has_more(run: Run) -> bool:
 
     scores, trials = runfolder.read_json(run.path / "scores.json"), run.cfg.sampling.trials
     questions = scores.get("questions", 0)
-    if scores.get("attempts", 0) <= questions * trials or shown.stopped(run):
+    if scores.get("attempts", 0) <= questions * trials or headline.stopped(run):
         return False
     if "prepare" in run.cfg.stages and prepare.count_questions(run) > questions:
         return False  # imported runs have no dataset
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    runfolder.check_same(run, provenance.identity(run.cfg))
     if runfolder.pending(run):
         return False
-    results.print(shown.line(scores))
+    results.print(headline.line(scores))
     print_json(scores)
     note(f"{scores['trials']} trials exist and are kept, although {trials} were requested")
     note(f"scores of the first {trials}: {PROGRAM} score {run.path} sampling.trials={trials}")
@@ -189,13 +184,13 @@ def grade(
     """Grade a run, or a file of completions with its settings."""
     if (file is None) != (out is None) or (file and complete):
         raise UserError("--file IN and --out OUT: use both together, without --complete")
-    from bayes_at_n.pipeline.generate.budget import Allowance
+    from bayes_at_n.pipeline.generate.allowance import Allowance
     from bayes_at_n.pipeline.grade import stage
 
     if file and out:
         return stage.grade_file(run.cfg, Path(file), Path(out))
     if complete and (pending := len(runfolder.pending(run))) and not Allowance(run).message():
-        workers = len(sessions.alive(run.path))
+        workers = len(runfolder.alive(run.path))
         remedy = f"wait for {workers} workers" if workers else "check why the generate job ended"
         raise UserError(
             f"{run.path}: {pending} attempts are pending, so nothing was graded; {remedy}"
@@ -214,9 +209,9 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
     if not words:
         if not Path("runs").is_dir():
             raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
-        folders = [str(path) for path in find.runs_in(Path("runs"))]
+        folders = [str(path) for path in selection.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
-        from bayes_at_n.pipeline.adaptive import watch as races
+        from bayes_at_n.pipeline.adaptive import forecast as races
 
         if len(words) > 1:
             raise UserError(
@@ -228,11 +223,11 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
         sources = [configured([*folders, *one]) for one in compose.expand(settings)]
     if check:
         from bayes_at_n.pipeline.rubrics import categories, signals
-        from bayes_at_n.pipeline.store import graded
+        from bayes_at_n.pipeline.store import outcomes
         from bayes_at_n.pipeline.store.check import check as read_all
 
         paths = [s if isinstance(s, Path) else Path(s.run_dir).expanduser() for s in sources]
-        read_all(paths, [one.stale for one in (graded, signals, categories, current)])
+        read_all(paths, [one.stale for one in (outcomes, signals, categories, headline)])
     elif watch:
         runs.watch(sources, every or runs.EVERY_S)
     else:

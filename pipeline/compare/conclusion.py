@@ -8,13 +8,12 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
-from bayes_at_n.pipeline.compare.claims import SETTLED, claims, together
+from bayes_at_n.pipeline.compare.claims import CORRECTED, SETTLED, claims, corrected, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.labeled import CORRECTED, corrected
 from bayes_at_n.pipeline.compare.leaderboard import by_likelihood, scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import chance
-from bayes_at_n.pipeline.score import shown
+from bayes_at_n.pipeline.score import headline
 from bayes_at_n.pipeline.score.headline import named
 
 _NAMED = 3  # models that a sentence names
@@ -152,7 +151,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         candidates=names[:1],
         margin=None,
         **dict.fromkeys(("trials", "fewest", "most", "new_questions", "dependent")),
-        stopped=any(shown.stopped(member.run) for member in cohort.runs()),
+        stopped=any(headline.stopped(member.run) for member in cohort.runs()),
     )
     if len(names) == 1:
         return found
@@ -199,7 +198,7 @@ def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
     other = matrix[1] if len(matrix) > 1 else None
     found = scoring.next_attempts(matrix[0], other, clusters=cohort.clusters)
     names = [cohort.names[i] for i in order]
-    return shown.next_attempts(found, names, by_likelihood(cohort))
+    return headline.next_attempts(found, names, by_likelihood(cohort))
 
 
 def chance_in_words(probability: float) -> str:

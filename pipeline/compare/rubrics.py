@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
 from bayes_at_n.pipeline.rubrics.categories import Recorded, Scored
 from bayes_at_n.pipeline.rubrics.rubric import Categories, Rubric
-from bayes_at_n.pipeline.store import rowkeys
+from bayes_at_n.pipeline.store import tables
 from bayes_at_n.scoring.numerics.inputs import Ints
 
 _WHAT = "Bayes@N under each rubric, with its weights; avg where no prior can be estimated"
@@ -123,7 +123,7 @@ def _computed(
     every = list[Scored]()
     for member in cohort.members:  # attempts of the questions that are compared
         of_run = rubrics.scored(member.run)
-        known = rowkeys.encode(of_run.keys, pa.array(member.question_ids, pa.string())) >= 0
+        known = tables.encode(of_run.keys, pa.array(member.question_ids, pa.string())) >= 0
         of_known = {name: values[known] for name, values in of_run.signals.items()}
         every.append(Scored(member.run, of_run.keys.filter(pa.array(known)), of_known))
     attempts, unused = _alike(cohort, every)
@@ -182,7 +182,7 @@ def _placed(cohort: Cohort, keys: list[pa.Table], labels: list[Categories]) -> C
     for i, member in enumerate(cohort.members):
         trials = min(cohort.outcomes.shape[2], member.run.cfg.sampling.trials)
         ids, shape = pa.array(member.question_ids, pa.string()), (cohort.outcomes.shape[1], trials)
-        codes[i, :, :trials] = rowkeys.placed(keys[i], ids, labels[i], shape, -1)
+        codes[i, :, :trials] = tables.placed(keys[i], ids, labels[i], shape, -1)
     return codes
 
 

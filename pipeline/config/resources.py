@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from bayes_at_n.pipeline.base.engines import KINDS, kind, offered
+from bayes_at_n.pipeline.base.program import KINDS, kind, offered
 from bayes_at_n.pipeline.config.checks import (
     AUTO,
     MISSING,

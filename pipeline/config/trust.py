@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.scoring import own_metrics
 from bayes_at_n.pipeline.config.settings import RunConfig
 

@@ -17,8 +17,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.sampling import SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import Rejected
-from bayes_at_n.pipeline.engines.dialects import Response, SampleRequest
-from bayes_at_n.pipeline.engines.served import Model
+from bayes_at_n.pipeline.engines.served import Model, Response, SampleRequest
 
 TOKENS = 32  # of each sample
 _SEEDS = 4  # of each question

@@ -32,8 +32,7 @@ from bayes_at_n.pipeline.engines import (
     pull,
     steady_clock,
 )
-from bayes_at_n.pipeline.engines.text import ended, stop_length
-from bayes_at_n.pipeline.engines.vllm_reasoning import Parser
+from bayes_at_n.pipeline.engines.text import Parser, ended, stop_length
 from bayes_at_n.pipeline.prepare import models
 
 _POSITIONS = 256  # of a prompt whose float32 log-probs over the vocabulary are in memory at once

@@ -29,10 +29,8 @@ from bayes_at_n.pipeline.engines import (
     pull,
     steady_clock,
 )
-from bayes_at_n.pipeline.engines.text import ended
-from bayes_at_n.pipeline.engines.vllm_core import Core
-from bayes_at_n.pipeline.engines.vllm_import import import_vllm, without
-from bayes_at_n.pipeline.engines.vllm_reasoning import Parser, name_of
+from bayes_at_n.pipeline.engines.text import Parser, ended, name_of
+from bayes_at_n.pipeline.engines.vllm_core import Core, import_vllm, without
 from bayes_at_n.pipeline.prepare import models, sizing
 
 # By name, because importing it imports torch.

@@ -9,22 +9,19 @@ from collections import Counter, defaultdict
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.base.program import kind
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.engines import Completion
-from bayes_at_n.pipeline.generate import race
-from bayes_at_n.pipeline.generate.budget import Allowance
-from bayes_at_n.pipeline.generate.continuing import Continued
-from bayes_at_n.pipeline.generate.tidy import leave, tidy
-from bayes_at_n.pipeline.generate.writer import AttemptWriter, row_of
-from bayes_at_n.pipeline.prepare import likelihood, questions_table
-from bayes_at_n.pipeline.store import origin, runfolder, sessions, shards
+from bayes_at_n.pipeline.generate import allowance
+from bayes_at_n.pipeline.generate.allowance import Allowance
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter, Continued, leave, row_of, tidy
+from bayes_at_n.pipeline.prepare import questions_table, solved
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import claims, guard, heartbeat, stopping
-from bayes_at_n.pipeline.workers.claims import Claims
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+from bayes_at_n.pipeline.workers import claims, stopping
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
 
 # How long an idle worker waits in case a busy one dies: by then a dead one's claims have expired.
@@ -55,8 +52,9 @@ class Job:
         self.session = Session(run.path, run.cfg, shards.worker_id(), slot, 1 / n_runs)
         self.allowance = Allowance(run, self.session)
         self.in_flight = self.allowance.in_flight
-        self.trials, self.later = race.trials(run), 0  # allowed now; attempts pending beyond these
-        self.planned = len(race.allowed(run, self.keys, run.cfg.sampling.trials))
+        # Allowed now; attempts pending beyond these.
+        self.trials, self.later = allowance.trials(run), 0
+        self.planned = len(allowance.allowed(run, self.keys, run.cfg.sampling.trials))
         self.lengths = defaultdict[str, list[int]](list)  # of finished attempts, by question
         self.unfinished: dict[int, list[str]] = {}  # reasons of each attempt returned unfinished
         self.open = False  # whether it may still claim attempts
@@ -72,7 +70,7 @@ class Job:
 
     def __enter__(self) -> "Job":
         self.check = self._stack.enter_context(
-            guard.unmoved(self.run.path, "attempts were sampled")
+            stopping.unmoved(self.run.path, "attempts were sampled")
         )
         self.heartbeat = Heartbeat(self.run.path, self.session.worker, self.check)
         self._stack.enter_context(self.heartbeat)
@@ -89,7 +87,7 @@ class Job:
             if error is not None:
                 self._end(error)
             elif self.error is not None:
-                with contextlib.suppress(guard.Moved):
+                with contextlib.suppress(stopping.Moved):
                     self._end(self.error)
             else:
                 self.session.end("done")
@@ -101,8 +99,8 @@ class Job:
         early = isinstance(error, Interrupted | KeyboardInterrupt)
         self.session.end("stopped" if early else "failed", str(error) or type(error).__name__)
         if isinstance(error, Replaced):
-            sessions.prove(self.run, good=False, own=self.session.worker)
-            raise UserError(f"{error}. {sessions.suspects(self.run)}".strip()) from None
+            runfolder.prove(self.run, good=False, own=self.session.worker)
+            raise UserError(f"{error}. {runfolder.suspects(self.run)}".strip()) from None
 
     @property
     def left(self) -> int:
@@ -118,10 +116,10 @@ class Job:
         """Tidy up after dead workers and read what is pending."""
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
-        if not sessions.alive(self.run.path) - {self.session.worker}:
+        if not runfolder.alive(self.run.path) - {self.session.worker}:
             claims.clear(self.heartbeat.path.parent, self.heartbeat.now)
         needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
-        self.open = bool(needed or sessions.unproven(self.run))
+        self.open = bool(needed or runfolder.unproven(self.run))
 
     def loaded(self, engine: engines.Engine) -> None:
         """Start sampling with a loaded engine, if anything is pending."""
@@ -129,12 +127,12 @@ class Job:
             return
         self.check()
         self.tokenizer = engine.tokenizer
-        sessions.prove(self.run, good=True)
+        runfolder.prove(self.run, good=True)
         self.session.loaded(self.left, engine.describe())
-        manifest = runfolder.check_same(self.run, runfolder.identity(self.run.cfg))
-        suffix, metadata = runfolder.part_suffix(self.run), origin.part_metadata(manifest)
+        manifest = runfolder.check_same(self.run, provenance.identity(self.run.cfg))
+        suffix, metadata = runfolder.part_suffix(self.run), provenance.part_metadata(manifest)
         engine_kind = kind(self.run.cfg.engine.name)
-        suffix += sessions.UNPROVEN * (engine_kind.served and not engine_kind.in_process)
+        suffix += runfolder.UNPROVEN * (engine_kind.served and not engine_kind.in_process)
         self.writer = AttemptWriter(
             self.run.attempts, self.session.worker, suffix, metadata, self.check
         )
@@ -164,7 +162,7 @@ class Job:
             seed=attempt_seed(cfg, question_id, trial),
             run=self.number,
             cfg=cfg,
-            options=likelihood.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
+            options=solved.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
         )
         return self.continued(request)
 
@@ -239,14 +237,14 @@ class Job:
             self._write(self.writer)
             self.writer.cut()
         if same := engine.has_run_model(limit_s):
-            sessions.prove(self.run, good=True, own=self.session.worker)
+            runfolder.prove(self.run, good=True, own=self.session.worker)
         return same
 
     def add_prompt_logprobs(self, engine: engines.Engine, stop: stopping.StopFlag) -> None:
         """Add the log-probs of prompts, once per question; if that fails they stay null."""
         if not runfolder.missing_prompt_logprobs(self.run):
             return
-        path = self.run.path / sessions.CLAIMS / "prompts"
+        path = self.run.path / runfolder.CLAIMS / "prompts"
         with contextlib.suppress(lease.Taken), lease.held(path, "adding log-probs of prompts"):
             run = Run(self.run.cfg)  # another worker may have written them since
             missing = runfolder.missing_prompt_logprobs(run)
@@ -254,7 +252,7 @@ class Job:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
-                    with self.watch.awaiting(heartbeat.silence_s(run.cfg.engine)):
+                    with self.watch.awaiting(claims.silence_s(run.cfg.engine)):
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs
@@ -302,9 +300,9 @@ class Job:
 
     def _pending(self) -> list[int]:
         pending = runfolder.pending(self.run)
-        allowed = [self.position[key] for key in race.allowed(self.run, pending, self.trials)]
+        allowed = [self.position[key] for key in allowance.allowed(self.run, pending, self.trials)]
         most = self.run.cfg.sampling.trials
-        self.later = len(race.allowed(self.run, pending, most)) - len(allowed)
+        self.later = len(allowance.allowed(self.run, pending, most)) - len(allowed)
         return allowed
 
     def _follow_race(self, idle: bool = False) -> bool:
@@ -313,7 +311,7 @@ class Job:
         if self.run.cfg.race is None or not due:
             return False
         before, self._race_read_at = self.trials, time.monotonic()
-        allowed = race.trials(self.run, idle, before)
+        allowed = allowance.trials(self.run, idle, before)
         self.trials = max(allowed, before) if allowed else 0
         if self.trials > before:
             self.claims.read()

@@ -1,21 +1,33 @@
-"""Extract the answers of attempts and grade them, each pair of gold answer and answer once."""
+"""Extract the answers of attempts and grade them, each pair of gold answer and answer once.
+
+With `sampling.likelihood` an attempt chooses the option with the largest value instead.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+import pyarrow as pa
+
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store.graded import settings
+from bayes_at_n.pipeline.store.columns import GRADES, KEY
+from bayes_at_n.pipeline.store.outcomes import grade_settings
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.scoring.metrics import By
+from bayes_at_n.scoring.metrics.options import option_values
+from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.maths.boxed import Extraction
 from bayes_at_n.verifiers.maths.conventions import NO_ANSWER, Grade
 
 Pair = tuple[str, str]  # gold answer, and answer or the whole text
 
 QUESTION_FIELDS = ("question_id", "problem", "choices", "form")  # for the user's own graders
-_cache: dict[str, dict[Pair, Grade]] = {}  # by `graded.settings`, for all runs of this process
+_cache: dict[str, dict[Pair, Grade]] = {}  # by `grade_settings`, for all runs of a process
 _REASONS = {
     "no_box": NO_ANSWER.reason,
     "unclosed": "a box was opened but not closed",
@@ -76,7 +88,7 @@ def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
 
     Raises UserError: worker processes cannot be started, or the user's own grader is missing.
     """
-    grades = _cache.setdefault(json.dumps(settings(cfg), sort_keys=True), {})
+    grades = _cache.setdefault(json.dumps(grade_settings(cfg), sort_keys=True), {})
     if whole_texts(cfg):  # few texts are equal, and the cache would hold all of them
         grades = {}
     if pending := sorted({*pairs} - grades.keys()):
@@ -123,3 +135,37 @@ def _in_table(extraction: Extraction, question: Mapping[str, Any]) -> Extraction
     stored = sorted(verifiers.LETTERS[order[presented.index(letter)]] for letter in letters)
     how = f"{extraction.how}, shown as {extraction.answer}".removeprefix(", ")
     return extraction._replace(answer=", ".join(stored), how=how)
+
+
+def likelihood_values(cfg: RunConfig, options: Any) -> Floats:
+    """Return the values of options (rows, most options) by `grading.likelihood`; -inf: no option.
+
+    `options`: the column of the attempts table.
+    """
+    options = options.combine_chunks()
+    lengths, flat = options.value_lengths().to_numpy(), options.flatten()
+    logprob, tokens, size, alone = (field.to_numpy() for field in flat.flatten())
+    table = np.full((len(lengths), lengths.max(initial=1)), -np.inf)
+    by = cast(By, cfg.grading.likelihood)
+    found = option_values(logprob, tokens, size, alone, by)
+    table[np.arange(table.shape[1]) < lengths[:, None]] = found
+    return table
+
+
+def by_likelihood(run: Run, rows: pa.Table) -> pa.Table:
+    """Return the grades of attempts as a table: the letter of the option that was chosen."""
+    golds = {row["question_id"]: row["gold"] for row in run.questions}
+    right = [golds[name] for name in rows["question_id"].to_pylist()]
+    scores = likelihood_values(run.cfg, rows["options"])
+    chosen = [LETTERS[i] for i in scores.argmax(axis=1)]
+    margins = np.sort(scores, axis=1)[:, -2:]
+    columns = {name: rows[name] for name in KEY} | {
+        "has_box": [True] * len(chosen),
+        "box": ["boxed"] * len(chosen),
+        "answer": chosen,
+        "outcome": ["correct" if a == b else "wrong" for a, b in zip(chosen, right, strict=True)],
+        "layer": ["likelihood"] * len(chosen),
+        "reason": [f"log-prob {best:.4f}, next {next_:.4f}" for next_, best in margins],
+        "grader": [f"likelihood:{run.cfg.grading.likelihood}"] * len(chosen),
+    }
+    return pa.table(columns, schema=GRADES)

@@ -10,7 +10,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import joined, note_alone
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.graded import ruled
+from bayes_at_n.pipeline.store.outcomes import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 KINDS = (  # of entries, in the order of the list; entries with suspect gold answers come first

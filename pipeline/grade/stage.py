@@ -16,13 +16,13 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
-from bayes_at_n.pipeline.grade import attempts, likelihood, review
-from bayes_at_n.pipeline.store import graded, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.grade import attempts, review
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
-from bayes_at_n.pipeline.store.graded import GRADES_TABLE
+from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part
-from bayes_at_n.pipeline.workers import guard
+from bayes_at_n.pipeline.workers.stopping import Check, unmoved
 
 _READ = pa.schema([ATTEMPTS.field(n) for n in (*KEY, "text", "finish_reason", "options")])
 _SHOWN = 40  # characters of an answer in a table
@@ -40,16 +40,16 @@ def grade(run: Run) -> None:
         UserError: nothing was generated, or the folder was made with other settings.
         DamagedData: stored attempts cannot be read; they are set aside and pending again.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    runfolder.check_same(run, provenance.identity(run.cfg))
     if run.cfg.sampling.likelihood == "gold":
         return note_alone("grade: gold texts have no outcomes; `score` has their bits per byte")
-    damage, inputs = parquet.Damage(), graded.inputs(run)
+    damage, inputs = shards.Damage(), outcomes.grade_inputs(run)
     if not tables.parts(run.attempts, damage) and not damage.lines:
         remedy = f"`{PROGRAM} generate` samples them (an imported outcome matrix has none)"
         raise UserError(f"{run.path}: no attempts to grade; {remedy}")
-    runfolder.save(run, *graded.SETTINGS)
+    runfolder.save(run, *outcomes.GRADE_SETTINGS)
     changed: list[Any] | None = None
-    with guard.unmoved(run.path, "attempts were graded") as check:
+    with unmoved(run.path, "attempts were graded") as check:
         if pending := GRADES_TABLE.pending(run, inputs):
             review.path(run).unlink(missing_ok=True)  # it lists the old grades
             changed = _grade(run, pending, inputs, damage, check)
@@ -96,19 +96,19 @@ def _warn_unparsable(run: Run, table: pa.Table) -> None:
 
 
 def _grade(
-    run: Run, pending: dict[Part, str], inputs: Inputs, damage: parquet.Damage, check: guard.Check
+    run: Run, pending: dict[Part, str], inputs: Inputs, damage: shards.Damage, check: Check
 ) -> list[Any] | None:
     """Grade parts and print a summary; return the rows of the table of changes.
 
     None: no attempt was graded before.
     """
     layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()
-    filtered, compared, ids = 0, 0, rowkeys.question_ids(run)
+    filtered, compared, ids = 0, 0, tables.question_ids(run)
     todo = [*pending.items()]
     with Meter("grade, parts", len(todo)) as meter:
         for part, changed in todo:
             try:
-                batches = [*parquet.read(part.path, ATTEMPTS, _READ.names, damage)]
+                batches = [*shards.read(part.path, ATTEMPTS, _READ.names, damage)]
             except OSError as error:
                 if error.errno not in atomic.GONE:
                     raise
@@ -118,7 +118,7 @@ def _grade(
             if part.path.suffix == ".parquet" and part.path in damage.lines:
                 continue
             rows = pa.Table.from_batches(batches, _READ)
-            rows = rows.filter(pa.array(rowkeys.encode(rows, ids) >= 0))
+            rows = rows.filter(pa.array(tables.encode(rows, ids) >= 0))
             table = _graded(run, rows)
             layers.update(table["layer"].to_pylist())
             failed += table.filter(pc.equal(table["outcome"], "error")).to_pylist()
@@ -147,7 +147,7 @@ def _grade(
 def _graded(run: Run, rows: pa.Table) -> pa.Table:
     """Return the grades of attempts as a table."""
     if run.cfg.sampling.likelihood:
-        return likelihood.graded(run, rows)
+        return attempts.by_likelihood(run, rows)
     questions = {row["question_id"]: row for row in run.questions}
     cut = cut_off(rows["finish_reason"]).fill_null(False)
     values = (*(rows[name] for name in KEY), rows["text"].fill_null(""), cut)
@@ -209,10 +209,10 @@ class _Row(BaseModel):
 def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
     """Return the gold answer of a row, of programs the packed tests. Raises UserError."""
     if cfg.dataset.answer == "code":
-        from bayes_at_n.verifiers.code import tests
+        from bayes_at_n.verifiers.code import programs
 
         try:
-            return tests.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
+            return programs.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
         except ValueError as error:
             raise UserError(f"{place}: {error}") from error
     if row.get("gold") is None:
@@ -224,7 +224,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """Grade every row of a JSON Lines file; write the rows with grades to `target`, in order.
 
     A row is an object with `completion` and `gold`, or for programs with the columns of their tests
-    (`verifiers.code.tests.pack`). It may have `truncated` or a `finish_reason`
+    (`verifiers.code.programs.pack`). It may have `truncated` or a `finish_reason`
     ("length" or "repetition": cut off) and, for multiple choice, `choices` in the order in which
     they were shown. Other fields are copied. Raises UserError: a bad row, before anything is
     graded, or a file that cannot be used.

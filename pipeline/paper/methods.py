@@ -25,7 +25,8 @@ from bayes_at_n.pipeline.config.analysis import METHODS, AnalysisConfig, StudyPl
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.paper.studies import Bits, Result, fixed, text
-from bayes_at_n.pipeline.plots import convergence, leaderboard
+from bayes_at_n.pipeline.plots import studies as plots
+from bayes_at_n.pipeline.plots.scores import rank_lines
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.training import tracks
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
@@ -75,7 +76,7 @@ def rubrics(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
     if missing := {name for _, of_cohort in categorized for name in of_cohort} - {*names}:
         notes.append(f"Schemata: {', '.join(sorted(missing))}: missing on some dataset.")
     of_models = np.array(list(ranks.values())).T
-    figure = leaderboard.rank_lines(names, models, of_models, f"Ranks by rubric: {title}")
+    figure = rank_lines(names, models, of_models, f"Ranks by rubric: {title}")
     return Result(
         {
             "fig7": of_columns(f"Fig. 7: ranks by rubric, {title}", by_model, caption),
@@ -266,9 +267,7 @@ def _add(
     ]
     stem, title = f"rankings_{cohort.dataset}", f"τ_b with the gold ranking, and stability, {size}"
     result.tables[stem] = of_columns(title, columns, notes)
-    result.figures[stem] = convergence.agreement(
-        order, [(whole[k], *first[k]) for k in order], size
-    )
+    result.figures[stem] = plots.agreement(order, [(whole[k], *first[k]) for k in order], size)
     known = [tau for name, tau in whole.items() if name != BAYES and np.isfinite(tau)]
     mean, same = float(np.mean(known)) if known else np.nan, sum(exact) - 1
     result.numbers |= {f"{stem}.mean": mean, f"{stem}.exact": same}

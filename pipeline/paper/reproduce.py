@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import methods, ordering, simulated, spending, studies
 from bayes_at_n.pipeline.paper.studies import Printed, Result, text
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.store import selection
 
 FINDINGS = {
     "agrees": "within the tolerance, and within our spread where we have one",
@@ -299,7 +299,9 @@ def reproduced(
     made = {section.name for section in sections} | {n for n, fault in faults.items() if not fault}
     compared = comparison(numbers, {*analysis.STUDIES} - made)
     texts = {"index.html": page(sections, compared, left_out)}
-    files.write(folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts)
+    selection.write_results(
+        folder, "reproduce", {"numbers": numbers}, {"printed": compared}, texts=texts
+    )
     for finding, number, records in counts(compared):
         note(f"{finding}: {number} printed numbers, {records} of them need the authors' records")
     results.print(str(folder / "index.html"))
@@ -341,8 +343,8 @@ def _each(
 
 
 def _save(folder: Path, name: str, title: str, result: Result) -> Section:
-    tables = {files.file_stem(key): table for key, table in result.tables.items()}
-    figures = {files.file_stem(key): figure for key, figure in result.figures.items()}
+    tables = {selection.file_stem(key): table for key, table in result.tables.items()}
+    figures = {selection.file_stem(key): figure for key, figure in result.figures.items()}
     record = {"numbers": result.numbers, "notes": result.notes}
-    files.write(folder, name, record, tables, figures)
+    selection.write_results(folder, name, record, tables, figures)
     return Section(name, title, result.notes, tables, list(figures), result.numbers)

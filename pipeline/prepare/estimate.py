@@ -12,21 +12,19 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base import environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import duration, mode, plural, results, si
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.hub import NotHere
+from bayes_at_n.pipeline.base.program import NotHere, kind
 from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap, sizing
+from bayes_at_n.pipeline.prepare import models, questions_table, sizing
 from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
 from bayes_at_n.pipeline.store import outcomes, runfolder
-from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.sessions import Totals
+from bayes_at_n.pipeline.store.runfolder import Run, Totals
 from bayes_at_n.pipeline.workers import devices, spent
 
 # Of attempts/ on disk; measured on random ids, log-probs and text, which hardly compress.
@@ -125,9 +123,9 @@ def hardware_of(cfg: RunConfig, on_cluster: bool) -> Hardware:
     if on_cluster:
         return cluster_hardware(cfg.cluster)
     if gpus := devices.visible_gpus() if devices.on_gpus(cfg) else []:
-        names = environment.hardware()["gpus"] or [""]  # empty for MIG instances
+        names = program.hardware()["gpus"] or [""]  # empty for MIG instances
         return gpu_hardware(names[0], len(gpus), "here", devices.memory(gpus))
-    return cpu_hardware(environment.cores(), "here")
+    return cpu_hardware(program.cores(), "here")
 
 
 def step_s(hardware: Hardware, weights: float, active: float, caches: float, batch: int) -> float:
@@ -250,7 +248,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     `on_cluster`: for all tasks of a run there, not this machine. Raises UserError: whatever
     `prepare` would raise.
     """
-    cut: raised_cap.Cut = {}
+    cut: questions_table.Cut = {}
     try:
         built = questions_table.build(run)
     except NotHere as error:
@@ -260,7 +258,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     else:
         rows = built.rows()
         runfolder.check_same(run, built.identity, raising=True)
-        cut = raised_cap.check(run, built)
+        cut = questions_table.check_raised(run, built)
         results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
         results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
         longest = max(_prompt_lengths(rows))
@@ -276,7 +274,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
-        words = raised_cap.described(run.cfg, cut.values())
+        words = sizing.continued_in_words(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens in addition to the estimate")
     if expected.pending or cut:
         for line in lines(run, expected, hardware):

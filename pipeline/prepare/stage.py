@@ -1,4 +1,4 @@
-"""prepare: render prompts of questions, check and hash them; prefetch: download everything."""
+"""prepare: render prompts of questions, check and hash them."""
 
 import hashlib
 import json
@@ -8,24 +8,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base.console import note, note_alone, results, warn
-from bayes_at_n.pipeline.base.environment import describe, version
+from bayes_at_n.pipeline.base.console import note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import find_local
+from bayes_at_n.pipeline.base.program import describe, find_local, version
 from bayes_at_n.pipeline.config import card
-from bayes_at_n.pipeline.config.settings import OFFICIAL, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.prepare import (
-    endpoint,
-    models,
-    official_prompt,
-    questions,
-    questions_table,
-    raised_cap,
-    shots,
-)
+from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.questions_table import MADE_FROM, Built
-from bayes_at_n.pipeline.store import origin, parquet, runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -39,7 +29,7 @@ def prepare(run: Run) -> None:
 
     Raises UserError: a problem with the model, the dataset or the folder.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg), raising=True)
+    runfolder.check_same(run, provenance.identity(run.cfg), raising=True)
     if _is_prepared(run):
         with runfolder.locked_settings(run):
             runfolder.save_config(run)
@@ -54,28 +44,6 @@ def prepare(run: Run) -> None:
         run = Run(run.cfg)
     note_alone(f"prepared {len(run.questions)} questions in {run.path}")
     print_json({"run": run.path, "questions": len(run.questions)})
-
-
-def prefetch(run: Run) -> None:
-    """Download what a run needs into the Hugging Face cache.
-
-    Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
-    Raises UserError: a download failed.
-    """
-    model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    parts: dict[str, Any] = {"model": models.download(model), "adapter": models.adapter(model)}
-    parts["questions"] = len(questions.load(dataset)[0])
-    parts["dataset"] = find_local(dataset.path) or "in the Hugging Face cache"
-    shots.load(run.cfg)
-    if verifier.id is not None:
-        parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
-        if verifier.prompt == OFFICIAL:
-            parts["prompt"] = official_prompt.fetch(verifier.official)
-    for name, part in parts.items():
-        if part is not None:
-            results.print(f"{name:9} {part}")
-    print_json(parts)
-    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME")
 
 
 def count_questions(run: Run) -> int:
@@ -93,10 +61,10 @@ def _is_prepared(run: Run) -> bool:
     A hub id without a revision is not looked up again.
     """
     manifest = runfolder.read_json(run.manifest)
-    if "tokenizer" not in manifest or runfolder.raised(run, runfolder.identity(run.cfg)):
+    if "tokenizer" not in manifest or runfolder.raised(run, provenance.identity(run.cfg)):
         return False
     try:
-        recorded = origin.metadata(run.path / "questions.parquet").get(MADE_FROM, b"")
+        recorded = shards.metadata(run.path / "questions.parquet").get(MADE_FROM, b"")
         return recorded == _made_from(run) and bool(run.questions)
     except (OSError, UserError):
         return False
@@ -114,14 +82,14 @@ def _made_from(run: Run) -> bytes:
     for path in (path for name in names if name and (path := find_local(name))):
         if path.is_dir():  # by sizes and times; a file by its content
             parts = sorted(one for one in path.rglob("*") if one.is_file())
-            files.append([[str(one), parquet.fingerprint(one)] for one in parts])
+            files.append([[str(one), shards.fingerprint(one)] for one in parts])
         else:
             with path.open("rb") as file:
                 files.append([str(path), hashlib.file_digest(file, "sha256").hexdigest()])
     made_from = {
         "version": VERSION,
-        "settings": origin.hashed([settings, others]),
-        "files": origin.hashed(files),
+        "settings": provenance.hashed([settings, others]),
+        "files": provenance.hashed(files),
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
     return json.dumps(made_from).encode()
@@ -130,7 +98,7 @@ def _made_from(run: Run) -> bytes:
 def save(run: Run, built: Built) -> None:
     """Check the folder's state, then write settings, questions and manifest."""
     runfolder.check_same(run, built.identity, raising=True)
-    raised_cap.check(run, built)
+    questions_table.check_raised(run, built)
     runfolder.save_config(run)  # first: `settle` reads it as soon as there are questions
     _save_table(run, built)
     manifest = runfolder.read_manifest(run)
@@ -138,9 +106,9 @@ def save(run: Run, built: Built) -> None:
     if raised := runfolder.raised(run, built.identity):
         entry = {"from": raised[0], "to": raised[1], "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), entry]
-    manifest[origin.IDENTITY] = built.identity
+    manifest[provenance.IDENTITY] = built.identity
     if built.server is not None:
-        manifest[endpoint.KEY] = asdict(built.server)
+        manifest[models.SERVER] = asdict(built.server)
     manifest["tokenizer"] = built.tokenizer
     manifest["source"] = {
         "model": run.cfg.model.id,
@@ -157,14 +125,14 @@ def _save_table(run: Run, built: Built) -> None:
     earlier = QUESTIONS.empty_table()
     if path.exists():
         try:
-            earlier = parquet.read_whole(path, QUESTIONS)
-        except parquet.DAMAGE:
+            earlier = shards.read_whole(path, QUESTIONS)
+        except shards.DAMAGE:
             warn(f"{path}: unreadable, so it is rebuilt; its prompt log-probs are pending")
     same = earlier.drop_columns(key).equals(built.table.drop_columns(key))
-    if same and origin.metadata(path).get(MADE_FROM) == made_from:
+    if same and shards.metadata(path).get(MADE_FROM) == made_from:
         return  # a worker may be adding log-probs
     prepared_ids = earlier["question_id"].combine_chunks()
     logprobs = earlier[key].take(pc.index_in(built.table["question_id"], value_set=prepared_ids))
     index = QUESTIONS.get_field_index(key)
     table = built.table.set_column(index, QUESTIONS.field(key), logprobs)
-    parquet.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))
+    shards.write_part(path, table.replace_schema_metadata({MADE_FROM: made_from}))

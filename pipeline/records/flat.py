@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records.columns import CHATS, KNOWN, LISTED, TOKENS
-from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.exporting import Export, RunTable
 from bayes_at_n.pipeline.records.runs import MOST_RUNS
 from bayes_at_n.pipeline.records.source import (
     BLANK,
@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.records.source import (
     json_lines,
     lines,
 )
-from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store import shards
 
 _ROWS = 64  # of a batch: few, as a small file can repeat one long text in every row
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
@@ -261,7 +261,7 @@ def write_parquet(export: Export, folder: Path) -> None:
     write_rows(tables(export, export.sources), folder / "attempts.parquet")
 
 
-def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = parquet.writer) -> None:
+def write_rows(batches: Iterator[pa.Table], path: Path, writer: Any = shards.writer) -> None:
     """Write one or more tables as one file."""
     first = next(batches)
     with path.open("wb") as file, writer(file, first.schema) as written:

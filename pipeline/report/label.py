@@ -20,14 +20,14 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.report import build
-from bayes_at_n.pipeline.score import people, shown
-from bayes_at_n.pipeline.store import find, graded, labels, outcomes, parquet, rowkeys, runfolder
+from bayes_at_n.pipeline.score import headline, labels
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import drawn_sample, label_chances
 from bayes_at_n.verifiers import LETTERS
 
 SAMPLE = 60  # attempts of a run
-_PARTS = ("label", "maths", "prose")
+_PARTS = ("label", "prose")
 
 
 def label(words: list[str], open: bool = False) -> None:
@@ -38,7 +38,7 @@ def label(words: list[str], open: bool = False) -> None:
     order. Raises UserError: no run, or one without outcomes or texts.
     """
     folders, settings = compose.folders_of(words)
-    paths = [run for folder in folders for run in find.runs_in(Path(folder))]
+    paths = [run for folder in folders for run in selection.runs_in(Path(folder))]
     if not paths:
         raise UserError(f"label: name run folders, as in `{PROGRAM} label runs/aime25`")
     runs = [Run(configured([str(path), *settings], "label")) for path in paths]
@@ -58,18 +58,18 @@ def label(words: list[str], open: bool = False) -> None:
 def draw(run: Run) -> labels.Drawn:
     """Draw `labels.sample` more attempts, by default 60 for a run without any; return all."""
     found, before = outcomes.read(run), labels.drawn(run)
-    keys = people.keys_of(found)
+    keys = labels.keys_of(found)
     sample = labels.Drawn(keys, np.empty((0, keys.size)), keys[:0], keys[:0])
     if before:
-        rows = rowkeys.rows_of(keys, before.keys)
+        rows = tables.rows_of(keys, before.keys)
         sample = before._replace(keys=keys, chances=np.where(rows < 0, 0, before.chances[:, rows]))
     left = ~np.isin(keys, sample.order)
     size = min(run.cfg.labels.sample or (0 if before else SAMPLE), int(left.sum()))
     if not size:
         if before:
             return before
-        raise shown.without_outcomes(run, found)
-    doubts = people.doubts(run, found, keys) if before else np.zeros(keys.size)
+        raise headline.without_outcomes(run, found)
+    doubts = labels.doubts(run, found, keys) if before else np.zeros(keys.size)
     now, number = label_chances(doubts, size, left), len(sample.chances)
     words = run.cfg.sampling.seed or 0, keys.size, number, *run.path.name.encode()
     rng = np.random.default_rng(words)  # runs are drawn independently of each other
@@ -91,9 +91,9 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     sample = draw(run)
     whole = 1 - np.prod(1 - sample.chances, axis=0)
     chances = dict(zip(sample.keys.tolist(), whole.tolist(), strict=True))
-    answers = rowkeys.aligned(run, graded.ruled(run, ["answer"]), sample.order)["answer"]
+    answers = tables.aligned(run, outcomes.ruled(run, ["answer"]), sample.order)["answer"]
     found, keys = list[dict[str, Any]](), sample.order.tolist()
-    for i, text in rowkeys.responses(run, sample.order, parquet.Damage(), few=True):
+    for i, text in tables.responses(run, sample.order, shards.Damage(), few=True):
         question, trial = run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF
         shown = runfolder.as_presented(run.cfg, question, trial)
         options = zip(LETTERS, shown["choices"] or (), strict=False)

@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
-from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.numerics.inputs import Ints
@@ -74,7 +74,7 @@ def categorize(run: Run) -> None:
             and `assigned`. Nothing is replaced then.
         DamagedData: see `signals.make`.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    runfolder.check_same(run, provenance.identity(run.cfg))
     rubrics, folder = rubric.load(run.cfg), run.path / "categories"
     signals.make(run)
     made_from, limits = _made_from(run, rubrics), runfolder.read_json(run.path / FILE)
@@ -117,7 +117,7 @@ def _made_from(run: Run, rubrics: Mapping[str, Rubric]) -> str:
         others = {path.name: tables.marks(path, *signals.SOURCES) for path in folders}
     own = [signals.made_from(run), asdict(cfg), run.cfg.rubric.names, run.cfg.sampling.trials]
     dumped = {name: one.model_dump() for name, one in rubrics.items()}
-    return origin.hashed([VERSION, own, dumped, others])
+    return provenance.hashed([VERSION, own, dumped, others])
 
 
 def assigned(
@@ -226,7 +226,7 @@ def _thresholds(attempts: Scored) -> dict[str, Any]:
 def population(run: Run) -> dict[str, str]:
     """Return what thresholds belong to: the dataset, and a hash of its questions in any order."""
     hashes = sorted(question["question_hash"] for question in run.questions)
-    return {"dataset": run.cfg.dataset.name, "questions": runfolder.short_hash(" ".join(hashes))}
+    return {"dataset": run.cfg.dataset.name, "questions": provenance.short_hash(" ".join(hashes))}
 
 
 def frozen(file: str, run: Run) -> dict[str, Any]:
@@ -252,7 +252,9 @@ def frozen(file: str, run: Run) -> dict[str, Any]:
 def dependence(rubrics: Iterable[Rubric], runs: Iterable[Run]) -> list[str]:
     """Return notes on rubrics with A or B in runs whose verdicts are calibrated to the grader."""
     models = [
-        r.cfg.model.name for r in runs if graded.verdicts_made_of(r).get("calibration") == "graded"
+        r.cfg.model.name
+        for r in runs
+        if outcomes.verdicts_made_of(r).get("calibration") == "graded"
     ]
     names = [one.name for one in rubrics if {"A", "B"} & rubric.needed(one.names)]
     return [f"{name} of {', '.join(models)} {_BY_GRADER}" for name in names if models]
@@ -277,7 +279,7 @@ def _labels(definition: Rubric, attempts: Scored, limits: Mapping[str, Any]) -> 
 def save(run: Run, name: str, rows: pa.Table, record: Mapping[str, Any]) -> None:
     """Replace the categories of one rubric."""
     columns = CATEGORIES.with_metadata({_RECORD: json.dumps(record)})
-    parquet.write_part(run.path / "categories" / f"{name}.parquet", rows.cast(columns), 1 << 16)
+    shards.write_part(run.path / "categories" / f"{name}.parquet", rows.cast(columns), 1 << 16)
 
 
 def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
@@ -291,10 +293,10 @@ def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
     for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
         record = dict[str, Any]()
         try:
-            with parquet.opened(path) as file:
-                table = parquet.sound(file.read(), CATEGORIES)
+            with shards.opened(path) as file:
+                table = shards.sound(file.read(), CATEGORIES)
                 record.update(json.loads((file.schema_arrow.metadata or {})[_RECORD]))
-        except (*parquet.DAMAGE, UserError) as error:
+        except (*shards.DAMAGE, UserError) as error:
             warn(f"{path}: unreadable ({one_line(error)})")
         same = made_from is not None and record.get("made_from") == made_from
         if record.get("imported") or (same and record["thresholds"].items() <= limits):
@@ -373,8 +375,8 @@ def counts(codes: Any, kinds: int) -> Ints:
 
 def _counts(run: Run, mapped: Recorded) -> Ints:
     """Return the counts of categories of the scored trials, (M, C + 1)."""
-    ids, codes = rowkeys.question_ids(run), mapped.table["category"].to_numpy()
-    codes = rowkeys.placed(mapped.table, ids, codes, (len(ids), run.cfg.sampling.trials), -1)
+    ids, codes = tables.question_ids(run), mapped.table["category"].to_numpy()
+    codes = tables.placed(mapped.table, ids, codes, (len(ids), run.cfg.sampling.trials), -1)
     return counts(codes, len(mapped.record["categories"]))
 
 

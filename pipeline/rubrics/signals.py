@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import graded, origin, parquet, rowkeys, runfolder, tables
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Derived
@@ -33,12 +33,12 @@ _READ = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
 
 def make(run: Run) -> None:
     """Measure new parts of attempts, a batch at a time. Raises DamagedData: some are unreadable."""
-    damage, pending = parquet.Damage(), SIGNALS_TABLE.pending(run, {})
+    damage, pending = shards.Damage(), SIGNALS_TABLE.pending(run, {})
     try:
         with Meter("signals, parts", len(pending)) as meter:
             for part in pending:
                 measured = [MEASURED.empty_table()]
-                for batch in parquet.read(part.path, ATTEMPTS, _READ, damage):
+                for batch in shards.read(part.path, ATTEMPTS, _READ, damage):
                     ratio = pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST)
                     repeated = pc.not_equal(batch["finish_reason"], "stop")
                     bits = _nullable(bits_per_token(batch["logprobs"]))
@@ -66,7 +66,9 @@ def made_from(run: Run) -> str:
     """Return a hash of what the signals of a run are made from."""
     judge = run.cfg.dataset.judge
     verifier = asdict(run.cfg.verifier) if judge else None
-    return origin.hashed([SIGNALS_TABLE.version, judge, verifier, tables.marks(run.path, *SOURCES)])
+    return provenance.hashed(
+        [SIGNALS_TABLE.version, judge, verifier, tables.marks(run.path, *SOURCES)]
+    )
 
 
 def read(run: Run) -> pa.Table:
@@ -74,9 +76,9 @@ def read(run: Run) -> pa.Table:
 
     For an import without attempts, its outcomes have signals. With judge=unmatched A, B and C are
     null, because only some attempts have them. Raises UserError: nothing was measured yet; see also
-    `graded.graded`.
+    `outcomes.graded`.
     """
-    ids = rowkeys.question_ids(run)
+    ids = tables.question_ids(run)
     measured, pending = SIGNALS_TABLE.read(run, OF_ATTEMPTS, {})
     if pending:
         text = f"signals of {pending} attempts are pending; run `{PROGRAM} categorize`"
@@ -84,20 +86,20 @@ def read(run: Run) -> pa.Table:
             raise UserError(f"{run.path}: {text}")
         warn(f"{run.path}: {text}; they do not count until then")
     of_grade = ["has_box", "reason"]
-    grades = graded.graded(run, of_grade)
-    of_measured, of_grades = rowkeys.encode(measured, ids), rowkeys.encode(grades, ids)
+    grades = outcomes.graded(run, of_grade)
+    of_measured, of_grades = tables.encode(measured, ids), tables.encode(grades, ids)
     keys = np.sort(of_measured if measured.num_rows else of_grades)
     keys = keys[keys >= 0]
-    values = rowkeys.in_order(measured, of_measured, OF_ATTEMPTS, keys)
-    grade = rowkeys.in_order(grades, of_grades, [*of_grade, "outcome"], keys)
-    verdict = rowkeys.aligned(run, graded.read_verdicts(run, [*"abc"]).table, keys)
+    values = tables.in_order(measured, of_measured, OF_ATTEMPTS, keys)
+    grade = tables.in_order(grades, of_grades, [*of_grade, "outcome"], keys)
+    verdict = tables.aligned(run, outcomes.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
         note_alone(
             "signals: with dataset.judge=unmatched not all attempts have A, B and C: left empty"
         )
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}
     of_means = ["prompt_mean_logprob", "completion_mean_logprob"]
-    means = rowkeys.in_order(*rowkeys.keyed(run, "means", of_means), of_means, keys)
+    means = tables.in_order(*tables.keyed(run, "means", of_means), of_means, keys)
     prompts, completions = (
         _nullable(-mean.cast(pa.float64()).fill_null(np.nan).to_numpy() / math.log(2) + 0.0)
         for mean in means.values()

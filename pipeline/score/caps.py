@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.score.headline import headline, named
+from bayes_at_n.pipeline.score.headline import compute, named
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import Lengths, capped
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -91,7 +91,7 @@ def points(
         rows.append({"max_tokens": cap})
         if cap <= lengths.known:
             right = capped(matrix, lengths.tokens, cap)
-            found = headline(right, settings)
+            found = compute(right, settings)
             rows[-1] |= {"score": found.pop("value"), **found}
             rows[-1]["avg"], rows[-1]["avg_sigma"] = scoring.avg(right)
             # One that ran into its own limit is no shorter than this one lets it be.
@@ -132,11 +132,11 @@ def _forecast(run: Run, matrix: Any, lengths: Lengths) -> Forecast:
     tokens, right = np.maximum(lengths.tokens, 1), matrix
 
     def score(R: Any) -> Summary:
-        found = headline(R, run.cfg.scoring)
+        found = compute(R, run.cfg.scoring)
         return Summary(*(found[key] for key in Summary._fields))
 
     found = scoring.forecast(right, tokens, lengths.cut, limit, score, level)
-    own = headline(right, run.cfg.scoring)
+    own = compute(right, run.cfg.scoring)
     name, _ = named({"": own["prior"]}, matrix.shape[1])
     value = f"{found.value:.3f} ({percent(level)}: {found.low:.3f} to {found.high:.3f})"
     title = f"{'no ' * bool(found.why)}forecast of {name}"

@@ -8,9 +8,9 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.grade.likelihood import values
-from bayes_at_n.pipeline.score import shown
-from bayes_at_n.pipeline.store import outcomes, rowkeys, runfolder
+from bayes_at_n.pipeline.grade.attempts import likelihood_values
+from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store import outcomes, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.options import option_scores, question_mean
 from bayes_at_n.scoring.numerics.checks import UNIT
@@ -24,14 +24,14 @@ _MOST = {"probability": 1.0, "brier": 2.0, "log_score": math.inf}  # of measures
 
 def by_question(run: Run) -> tuple[dict[str, Floats], list[str]]:
     """Compute what questions score, by measure, in the run's order, and their clusters."""
-    table, ids = rowkeys.streamed(run, "attempts", ["options"]), rowkeys.question_ids(run)
-    keys = rowkeys.encode(table, ids)
+    table, ids = tables.streamed(run, "attempts", ["options"]), tables.question_ids(run)
+    keys = tables.encode(table, ids)
     order = np.argsort(keys)[(keys < 0).sum() :]
     table, places = table.take(order), keys[order] >> 32
     found, right = dict[str, Floats](), np.zeros(len(places), np.int64)
     if run.cfg.sampling.likelihood == "options":
         right = np.array([LETTERS.index(run.questions[place]["gold"]) for place in places])
-        scores = option_scores(values(run.cfg, table["options"]), right)
+        scores = option_scores(likelihood_values(run.cfg, table["options"]), right)
         found["accuracy"] = (scores.chosen == right).astype(float)
         found |= {name: getattr(scores, name) for name in _MOST}
     gold = [options[i] for options, i in zip(table["options"].to_pylist(), right, strict=True)]
@@ -66,7 +66,7 @@ def of_runs(runs: Mapping[str, Run]) -> Table | None:
     columns = [Column(key, key, align="left") for key in ("model", "measure")]
     columns += [Column(key, key, format="{:.3f}") for key in Summary._fields]
     columns.append(Column("questions", "questions"))
-    return Table("scores by likelihood", columns, rows, [shown.OVER_QUESTIONS]) if rows else None
+    return Table("scores by likelihood", columns, rows, [headline.OVER_QUESTIONS]) if rows else None
 
 
 def accuracy(correct: Any, confidence: float, clusters: Clusters) -> Summary:
@@ -78,8 +78,8 @@ def accuracy(correct: Any, confidence: float, clusters: Clusters) -> Summary:
     return sample_summary(np.asarray(correct, float), UNIT, confidence, clusters)
 
 
-def headline(run: Run, found: Mapping[str, Parts]) -> Parts:
-    """Return the score to report, in the form of `score.headline.headline`."""
+def as_headline(run: Run, found: Mapping[str, Parts]) -> Parts:
+    """Return the score to report, in the form of `headline.compute`."""
     metric, of = next(iter(found.items()))
     return {"metric": metric, "prior": run.cfg.sampling.likelihood, **of}
 
@@ -99,7 +99,7 @@ def of_gold_texts(run: Run) -> Parts:
         "trials": 1,
         "attempts": len(run.questions) - len(runfolder.pending(run)),
         "confidence": run.cfg.scoring.confidence,
-        "headline": headline(run, found := measured(run)),
+        "headline": as_headline(run, found := measured(run)),
         "likelihood": found,
         "metrics": {},
     }

@@ -1,7 +1,13 @@
-"""score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty."""
+"""score: outcomes become an M×N matrix, and the matrix a table with honest uncertainty.
+
+Another run as the prior: its trials are evidence from before the first trial of this one. Questions
+are matched by their hash; the other run must hold all of this one's. Source: arXiv 2510.04265,
+Algorithm 1 (R0); the weight is our addition (docs/scoring.md).
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,40 +17,33 @@ from bayes_at_n.pipeline.base.console import (
     mode,
     note,
     note_alone,
+    percent,
     plural,
     results,
     warn,
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.scoring import PriorConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
-from bayes_at_n.pipeline.score import (
-    by_category,
-    caps,
-    likelihood,
-    people,
-    shown,
-    since,
-    stated,
-    votes,
-)
-from bayes_at_n.pipeline.score import prior as priors
-from bayes_at_n.pipeline.score.current import MADE_FROM, made_from
-from bayes_at_n.pipeline.score.headline import headline
-from bayes_at_n.pipeline.store import files, labels, outcomes, runfolder
-from bayes_at_n.pipeline.store.graded import judge_settings
+from bayes_at_n.pipeline.score import answers, by_category, caps, headline, labels, likelihood
+from bayes_at_n.pipeline.score.headline import MADE_FROM, made_from
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
     CORRECT,
     OUTCOMES,
     PENDING,
     UNDECIDED,
+    Codes,
     Outcomes,
+    judge_settings,
 )
-from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.runfolder import Run, open_run
+from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.metrics import DEFAULT
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse_all
 from bayes_at_n.scoring.numerics.inputs import values
@@ -62,7 +61,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     record = made_from(run)  # what is added meanwhile makes the scores stale
     if run.cfg.sampling.likelihood == "gold":
         scores = likelihood.of_gold_texts(run) | {"cost": _cost(run), MADE_FROM: record}
-        shown.show(scores, [])
+        headline.show(scores, [])
         display.print_json(scores)
         return runfolder.write_json(run.path / "scores.json", scores)
     scores, graded, curve = scored(run, rubrics)
@@ -71,10 +70,10 @@ def score(run: Run, rubrics: bool = False) -> None:
     if (own := load_folder(run.path, []).sampling.trials) != run.cfg.sampling.trials:
         return note_alone(f"nothing saved: {run.path} has sampling.trials={own}")
     if curve is not None:
-        from bayes_at_n.pipeline.plots.caps import by_cap  # matplotlib takes half a second
+        from bayes_at_n.pipeline.plots.scores import by_cap  # matplotlib takes half a second
 
         picture = by_cap(curve.rows, curve.title)
-        files.write(run.path / "caps", "caps", {}, {"curve": curve}, {"curve": picture})
+        selection.write_results(run.path / "caps", "caps", {}, {"curve": curve}, {"curve": picture})
         note(f"saved {run.path / 'caps'}")
     with atomic.replacing(run.path / "matrix.npz") as file:
         np.savez(
@@ -93,7 +92,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
     Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
     """
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)
     if (graded.codes == PENDING).all():
         if not any(question["gold"] for question in run.questions):
@@ -101,27 +100,27 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
                 f"{run.path}: nothing graded, and no question has a gold answer; import the records"
                 " again with gold=COLUMN or questions=FILE"
             )
-        raise shown.without_outcomes(run, graded)
+        raise headline.without_outcomes(run, graded)
     curve, forecast = caps.read(run, graded.matrix)  # what it refuses, before anything is shown
-    dated = since.compared(run, graded.matrix)
+    dated = by_category.since(run, graded.matrix)
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
     if rubrics or mode("verbose"):
         categories.print_rubrics(run, scores.get("rubrics", {}))
     if not rubrics:
-        shown.show(scores, metrics)
-    shown.warn_of_intervals(scores)
+        headline.show(scores, metrics)
+    headline.warn_of_intervals(scores)
     of_categories = by_category.table(run, graded.matrix, run.cfg.scoring)
     for name, table in (("categories", of_categories), ("caps", curve)):
         if table is not None:
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
             scores[name] = [dict(row) for row in table.rows]
-    if by_people := people.corrected(run, graded):
+    if by_people := labels.corrected(run, graded):
         scores["people"], table = by_people
         display.show(table)
-    for name, of_answers in (("stated", stated.confidence), ("attempted", stated.attempted)):
+    for name, of_answers in (("stated", answers.stated), ("attempted", answers.attempted)):
         if measured := of_answers(run, graded):
             scores[name], line = measured
             results.print(line)
@@ -144,7 +143,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     return scores, graded, curve
 
 
-def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
+def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], answers.Evidence]:
     """Return the metrics that can be made, and what votes among them take; warn of the others."""
     names = ("bayes", "avg", "bayes-uniform", *run.cfg.scoring.metrics)
     metrics = parse_all(names, run.cfg.scoring.prior)
@@ -154,8 +153,8 @@ def _metrics(run: Run, graded: Outcomes) -> tuple[list[Metric], votes.Evidence]:
         warn(f"{short}: left out: some question has only {plural(least, 'graded attempt')}")
     metrics = [metric for metric in metrics if metric.k <= least]
     voting = any(metric.votes for metric in metrics)
-    evidence = votes.read(run, graded.question_ids) if voting else votes.NOTHING
-    left_out = votes.left_out(metrics, evidence)
+    evidence = answers.evidence(run, graded.question_ids) if voting else answers.NOTHING
+    left_out = answers.left_out(metrics, evidence)
     for name, why in left_out.items():
         warn(f"{name}: left out: {why}")
     return [metric for metric in metrics if metric.name not in left_out], evidence
@@ -166,16 +165,16 @@ def _scores(
     graded: Outcomes,
     metrics: Sequence[Metric],
     mapped: Mapping[str, Recorded],
-    evidence: votes.Evidence,
+    evidence: answers.Evidence,
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = graded.matrix, run.cfg.scoring.confidence
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
-    head = headline(matrix, run.cfg.scoring)
+    head = headline.compute(matrix, run.cfg.scoring)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
     by_likelihood = likelihood.measured(run) if run.cfg.sampling.likelihood else {}
     if by_likelihood:
-        head = likelihood.headline(run, by_likelihood)
+        head = likelihood.as_headline(run, by_likelihood)
     try:
         summaries = {
             metric.name: fitted.get(metric.name) or metric.summary(metric.given(arrays), level)
@@ -203,22 +202,22 @@ def _scores(
     failed = run.cfg.dataset.answer == "code"  # a program that takes too long
     if undecided.any() and graded.points is None and not failed:
         best = outcomes.correct(np.where(undecided, CORRECT, graded.codes))
-        scores["headline_if_undecided_were_correct"] = headline(best, run.cfg.scoring)
+        scores["headline_if_undecided_were_correct"] = headline.compute(best, run.cfg.scoring)
     if len({*drawn}) > 1 and "avg" in summaries:
         more = scoring.next_attempts(matrix, clusters=drawn)
         fixed = run.cfg.sampling.temperature == 0 or bool(by_likelihood)
-        scores["next_attempts"] = shown.next_attempts(more, fixed=fixed)
-    if how := shown.stopped(run):
-        scores["stopped"] = shown.mean_of_rounds(how, matrix, level)
+        scores["next_attempts"] = headline.next_attempts(more, fixed=fixed)
+    if how := headline.stopped(run):
+        scores["stopped"] = headline.mean_of_rounds(how, matrix, level)
     if run.cfg.prior.run is not None:
         ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
-        prior = priors.load(run.cfg.prior, run, ids)
+        prior = load_prior(run.cfg.prior, run, ids)
         scores["prior"] = {"run": str(prior.run.path), "trials": prior.codes.shape[1]}
         if prior.weight is not None:
             scores["prior"]["weight"] = prior.weight
         posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
         scores["with_prior"] = _named(posterior)
-        if line := priors.drifted(prior, matrix, level):
+        if line := prior_drift(prior, matrix, level):
             warn(line)
     scores["shares"] = _shares(graded, run.cfg.boxed)
     if graded.points is not None:
@@ -284,3 +283,64 @@ def _cost(run: Run) -> Parts:
         "gpu_hours": None if spent.gpu_s is None else round(spent.gpu_s / 3600, 4),
         "tokens_per_s": round(spent.completion_tokens / spent.wall_s, 1) if spent.wall_s else None,
     } | ({} if usage.price is None else {"price": usage.price})
+
+
+class Prior(NamedTuple):
+    """A run whose trials are the prior of M questions of another one."""
+
+    run: Run
+    rows: list[int]  # M: where the run has each question
+    codes: Codes  # (M', N') outcomes of its own questions in the trials that count
+    weight: float | None  # of how many trials of a question they have; None: of N'
+
+    def outcomes(self) -> Counts:
+        """Return R0 of wrong and correct answers: counts (M, 2)."""
+        right, graded = self.codes == CORRECT, self.codes != PENDING
+        own = np.stack([of.sum(axis=1) for of in (graded & ~right, right)], axis=-1)
+        return scoring.down_weight(Counts(own[self.rows]), self.weight or self.codes.shape[1], 2)
+
+
+def prior_drift(prior: Prior, matrix: Any, confidence: float) -> str:
+    """Say that a prior's attempts are unlike those of the run, (M, N); empty where they are not."""
+    if not matrix.count(axis=1).all():
+        return ""
+    trials = (prior.codes != PENDING).sum(axis=1)[prior.rows]
+    found = scoring.prior_drift(matrix, prior.outcomes(), trials, confidence)
+    if found.p >= scoring.DRIFT_LEVEL:
+        return ""
+    return (
+        f"prior={prior.run.path}: was {'better' if found.z > 0 else 'worse'} than this run (z ="
+        f" {abs(found.z):.1f}; another checkpoint?); with it the {percent(confidence)} interval"
+        f" holds the truth in about {found.coverage:.0%}: prior.weight=1 or none"
+    )
+
+
+def load_prior(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
+    """Load the prior that settings name for a run.
+
+    `marks`: its questions, M, as `Outcomes.positions` calls them, with their ids. Where `prior.run`
+    is no run folder but holds one of the run's name, that is the prior. Raises UserError: no such
+    run, or one that does not fit.
+    """
+    path = Path(str(cfg.run)).expanduser()
+    if run.cfg.point_weights:
+        raise UserError(f"prior={path}: not for points; leave it out")
+    if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
+        path /= run.path.name
+    try:
+        other = open_run(path)
+        earlier = outcomes.read(other)
+        rows = earlier.positions()
+    except UserError as error:
+        raise UserError(f"prior={path}: {error}") from error
+    if other.path.resolve() == run.path.resolve():
+        raise UserError(f"prior={path}: is this run itself, so its trials would count twice")
+    if missing := [name for mark, name in marks.items() if mark not in rows]:
+        lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
+        raise UserError(f"prior={path}: lacks {lacks}; name a run of the same questions")
+    trials = cfg.trials or earlier.codes.shape[1]
+    complete = int((earlier.codes != PENDING).all(axis=0).cumprod().sum())
+    if complete < (trials if cfg.weight is None else 1) or earlier.codes.shape[1] < trials:
+        why = f"of {path} only the first {complete} trials are graded"
+        raise UserError(f"prior.trials={trials}: {why}")
+    return Prior(other, [rows[mark] for mark in marks], earlier.codes[:, :trials], cfg.weight)

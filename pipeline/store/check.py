@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.store import find, origin, parquet, rowkeys, runfolder, sessions, shards
+from bayes_at_n.pipeline.store import provenance, runfolder, selection, shards, tables
 from bayes_at_n.pipeline.store import tables as stored
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -44,7 +44,7 @@ def check(folders: Iterable[Path], stale: Sequence[Callable[[Run], Mapping[Path,
     for folder in folders:
         paths, faults, runs = dict[str, Path](), dict[str, list[str]](), list[Path]()
         try:
-            runs = find.runs_in(folder)
+            runs = selection.runs_in(folder)
         except UserError as error:
             faults[untrusted.printable(folder)] = [str(error)]
         for root in [folder, *runs] if runs else []:  # each file once, also in runs that are links
@@ -89,7 +89,7 @@ def faults_of(path: Path) -> list[str]:
                         return [f"{name}: its checksum differs"]
             if path.name == "config.yaml":
                 run = Run(load_folder(path.parent, []))
-                runfolder.check_same(run, runfolder.identity(run.cfg))
+                runfolder.check_same(run, provenance.identity(run.cfg))
                 if "\nrun_dir:" not in path.read_text(encoding="utf-8"):  # half of it is YAML, too
                     return ["truncated: run_dir, its last key, is missing"]
             return []
@@ -100,18 +100,18 @@ def faults_of(path: Path) -> list[str]:
 
 def _table(path: Path) -> list[str]:
     """Check a part or journal of a run's table, or another Parquet file."""
-    folder, table, damage = path.parent.parent, path.parent.name, parquet.Damage()
-    in_run = find.is_run(folder)
-    columns = (rowkeys.TABLES.get(table) if in_run else None) or origin.schema(path)
-    if columns is ATTEMPTS and (reason := origin.of_another_run(path)):
+    folder, table, damage = path.parent.parent, path.parent.name, shards.Damage()
+    in_run = selection.is_run(folder)
+    columns = (tables.SAMPLED.get(table) if in_run else None) or shards.schema(path)
+    if columns is ATTEMPTS and (reason := shards.of_another_run(path)):
         return [reason]
-    for _ in parquet.read(path, columns, columns.names, damage):
+    for _ in shards.read(path, columns, columns.names, damage):
         pass
     with contextlib.suppress(OSError):  # the folder may be read-only
-        if in_run and table in rowkeys.TABLES:
+        if in_run and table in tables.SAMPLED:
             shards.set_aside(damage, columns)
         elif in_run and table in _DERIVED and damage.lines and not stored.is_imported(path):
-            parquet.put_aside(path)
+            shards.put_aside(path)
     lines = damage.lines.get(path, [])
-    growing = path.suffix == ".journal" and bool(sessions.alive(folder))
+    growing = path.suffix == ".journal" and bool(runfolder.alive(folder))
     return [line for line in lines if not (growing and TORN in line)]

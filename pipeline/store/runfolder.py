@@ -1,56 +1,38 @@
 """A run folder (docs/architecture.md): one dataset, one model, one sampling protocol."""
 
-import hashlib
+import contextlib
+import functools
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
-from typing import Any
-
-import yaml  # type: ignore[import-untyped]
+from typing import Any, NamedTuple
 
 from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import warn
-from bayes_at_n.pipeline.base.engines import kind
-from bayes_at_n.pipeline.base.environment import version
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
-from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.base.program import PROGRAM, kind, version
 from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.config.sampling import RepetitionDetection
-from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import LabelsConfig, PromptConfig, RunConfig
-from bayes_at_n.pipeline.store import origin, parquet, shards
+from bayes_at_n.pipeline.config.settings import RunConfig, option_order
+from bayes_at_n.pipeline.config.verifier import LabelsConfig
+from bayes_at_n.pipeline.store import provenance, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 from bayes_at_n.verifiers import LETTERS
 
-# Settings of the model that change what is sampled or stored; prompts are hashed separately.
-_MODEL_KEYS = "dtype tokenizer context system skip_special_tokens chat_template_kwargs"
-_NOT_SAMPLING = ("trials", "name", "card")  # of the settings of sampling
 _CAP = "sampling.max_tokens"
 TRIALS = "sampling.trials", "budget"  # settings that a worker may change in a folder
-# Settings that are in an identity only if they differ from these; the chosen shots are hashed.
-DEFAULTS: dict[str, Any] = {
-    **{"prompt.kind": "chat", "prompt.prefix": "", "prompt.stop": [], "prompt.shots": 0},
-    **{"prompt.shuffle": "none", "prompt.shuffle_seed": 0, "prompt.variants": []},
-    **{"engine.args": {}, "model.quantization": None, "model.reasoning_parser": None},
-    **{"sampling.min_p": 0.0, "sampling.presence_penalty": 0.0, "sampling.frequency_penalty": 0.0},
-    **{"sampling.repetition_penalty": 1.0, "sampling.thinking_budget": None, "sampling.stop": []},
-    **{"sampling.likelihood": None, "prompt.option": PromptConfig.option},
-    **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
-    "sampling.json_schema": {},
-}
-_ARGUMENTS = yaml.load(
-    Path(trust.__file__).with_name("engine_args.yaml").read_bytes(), yaml.CSafeLoader
-)
-CHANGES, RESOURCES = {*_ARGUMENTS["changes"]}, {*_ARGUMENTS["resources"]}  # engine arguments
 SERVER = "server.json"  # in the run folder: the reference by which a server's model is recognized
 RAISED = "raised"  # in the manifest: a list of the times that the cap was raised
 UNREADABLE = "prompt_logprobs_failed"  # in the manifest: `reader_versions` that failed
 _ONCE: dict[str, Any] = {"labels": LabelsConfig(), "trust_parts": False, "race": None}
+CLAIMS = "claims"  # folder of claims and heartbeats in a run folder
+_warn = functools.cache(warn)  # once per command
+UNPROVEN, _SUSPECT = "-unproven", ".suspect"
 
 
 @dataclass(frozen=True)
@@ -78,16 +60,16 @@ class Run:
     @cached_property
     def questions(self) -> list[dict[str, Any]]:
         """Return the questions table. Raises UserError: not prepared, or another format."""
-        if (manifest := read_json(self.manifest)).get(origin.IDENTITY):
-            origin.check_format(self.path, manifest.get(origin.FORMAT))
+        if (manifest := read_json(self.manifest)).get(provenance.IDENTITY):
+            provenance.check_format(self.path, manifest.get(provenance.FORMAT))
         file = self.path / "questions.parquet"
         try:
-            rows: list[dict[str, Any]] = parquet.read_whole(file, QUESTIONS).to_pylist()
+            rows: list[dict[str, Any]] = shards.read_whole(file, QUESTIONS).to_pylist()
             return rows
         except FileNotFoundError:
             remedy = f"run `{PROGRAM} prepare` or `run` with the same settings first"
             raise UserError(f"{self.path}: not prepared yet; {remedy}") from None
-        except parquet.DAMAGE as error:
+        except shards.DAMAGE as error:
             remedy = "delete it and run `prepare` again (attempts are kept)"
             raise UserError(f"{file}: unreadable ({error}); {remedy}") from error
 
@@ -127,45 +109,6 @@ def presented_letter(presented: Mapping[str, Any], answer: str) -> str:
     return LETTERS[order.index(letters.index(answer))] if answer and answer in letters else answer
 
 
-def decisive(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine arguments that change what is sampled, or may: all but resources.
-
-    >>> decisive({"kv_cache_dtype": "fp8", "max_num_seqs": 64, "new_in_2027": 1})
-    {'kv_cache_dtype': 'fp8', 'new_in_2027': 1}
-    """
-    return {key: value for key, value in args.items() if key not in RESOURCES}
-
-
-def unknown_arguments(args: Mapping[str, Any]) -> list[str]:
-    """Return the engine arguments that engine_args.yaml does not have, sorted."""
-    return sorted({*args} - CHANGES - RESOURCES)
-
-
-def identity(cfg: RunConfig) -> dict[str, Any]:
-    """Return the settings that never change in a folder, by dotted key: no trials, no resources."""
-    values = asdict(cfg.sampling)
-    values["seeds"] = None if cfg.sampling.seed is None else cfg.sampling.seeds
-    detection = values.pop("repetition_detection").items()
-    values |= {f"repetition_detection.{k}": v for k, v in detection}
-    sampling = {f"sampling.{k}": v for k, v in values.items() if k not in _NOT_SAMPLING}
-    sampling |= {f"model.{k}": getattr(cfg.model, k) for k in ("quantization", "reasoning_parser")}
-    optional = {f"prompt.{k}": v for k, v in asdict(cfg.prompt).items()} | sampling
-    optional["engine.args"] = decisive(cfg.engine.args)
-    return {
-        **{k: v for k, v in sampling.items() if k not in DEFAULTS},
-        **{f"model.{k}": getattr(cfg.model, k) for k in _MODEL_KEYS.split()},
-        "model.engine_args": decisive(cfg.model.engine_args),
-        **{k: optional[k] for k, default in DEFAULTS.items() if optional[k] != default},
-        "prompt.template": cfg.prompt.template,
-        **{f"{k}.name": getattr(cfg, k).name for k in ("dataset", "model", "engine")},
-    }
-
-
-def short_hash(text: str) -> str:
-    """Return the first 16 hex digits of the SHA-256 of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def read_manifest(run: Run) -> dict[str, Any]:
     """Read the manifest; empty before the first `prepare`.
 
@@ -175,9 +118,9 @@ def read_manifest(run: Run) -> dict[str, Any]:
     fault = "no identity"
     try:
         manifest = untrusted.read_json(run.manifest)
-        if isinstance(identity := manifest.get(origin.IDENTITY), dict):
-            origin.check_format(run.path, manifest.get(origin.FORMAT))
-            manifest.setdefault(origin.HASH, origin.hashed(origin.condensed(identity)))
+        if isinstance(identity := manifest.get(provenance.IDENTITY), dict):
+            provenance.check_format(run.path, manifest.get(provenance.FORMAT))
+            manifest.setdefault(provenance.HASH, provenance.hashed(provenance.condensed(identity)))
             return manifest
     except FileNotFoundError:
         fault = "missing"
@@ -188,14 +131,14 @@ def read_manifest(run: Run) -> dict[str, Any]:
     files = shards.files(run.attempts)
     if not files and fault == "missing":
         return {}
-    return origin.manifest(run.manifest, fault, files) | {RAISED: []}  # the times are lost
+    return restored(run.manifest, fault, files) | {RAISED: []}  # the times are lost
 
 
 def claim(run: Run, identity: dict[str, Any]) -> None:
     """Write the manifest of a new folder, unless another process is faster."""
     if not read_manifest(run):
-        manifest = {origin.FORMAT: origin.NUMBER, origin.IDENTITY: identity}
-        digest = {origin.HASH: origin.hashed(origin.condensed(identity))}
+        manifest = {provenance.FORMAT: provenance.NUMBER, provenance.IDENTITY: identity}
+        digest = {provenance.HASH: provenance.hashed(provenance.condensed(identity))}
         lease.create(run.manifest, json.dumps(manifest | digest))
 
 
@@ -211,10 +154,10 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
         raising: whether the token cap may be higher than the folder's.
     """
     manifest = read_manifest(run)
-    stored = dict(manifest.get(origin.IDENTITY, {}))
+    stored = dict(manifest.get(provenance.IDENTITY, {}))
     if raising and raised(run, identity):
         stored[_CAP] = identity[_CAP]
-    if differences := identity_differences(stored, identity):
+    if differences := provenance.differences(stored, identity):
         raise UserError(
             f"{run.path} was made with other settings: {'; '.join(differences[:6])}. Give this run"
             " its own folder (tag=NAME or run_dir=DIR), or use the original settings"
@@ -222,26 +165,35 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
     return manifest
 
 
-def identity_differences(stored: dict[str, Any], identity: dict[str, Any]) -> list[str]:
-    """Return the differences between a folder's identity and a command's; see `check_same`."""
-    if origin.QUESTIONS in stored and "prompts" in identity:
-        identity = origin.condensed(identity)
-    if stored:
-        args = {key: stored.get(key) for key in ("engine.args", "model.engine_args")}
-        own = {key: decisive(value) for key, value in args.items() if isinstance(value, dict)}
-        stored, identity = DEFAULTS | stored | own, DEFAULTS | identity
-    differences = [
-        f"{key} is {stored[key]!r} there and {identity[key]!r} here"
-        for key in sorted((stored.keys() & identity.keys()) - {"questions", "prompts"})
-        if stored[key] != identity[key]
-    ]
-    for noun in ("question", "prompt"):
-        old, new = stored.get(f"{noun}s", {}), identity.get(f"{noun}s", {})
-        gone = [qid for qid in old if qid not in new] if new else []
-        changed = [qid for qid in old if qid in new and old[qid] != new[qid]]
-        differences += [f"{noun} {', '.join(gone[:3])} is gone"] * bool(gone)
-        differences += [f"{noun} {', '.join(changed[:3])} has changed"] * bool(changed)
-    return differences
+def restored(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
+    """Restore a manifest from the latest of the files of attempts.
+
+    Raises UserError: they have no identity, or those of several runs.
+    """
+    tagged = {
+        file: entries
+        for file in files
+        if provenance.HASH.encode() in (entries := shards.metadata(file))
+    }
+    runs = {entries[provenance.HASH.encode()]: file.name for file, entries in tagged.items()}
+    with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
+        [hash_] = runs
+        file = max(tagged, key=lambda file: file.name.lstrip("_"))  # has the highest raised cap
+        provenance.check_format(
+            path.parent, int(tagged[file].get(provenance.FORMAT.encode(), b"1"))
+        )
+        identity = dict(json.loads(tagged[file][provenance.IDENTITY.encode()]))
+        _warn(f"{path}: {fault}; identity read from attempts/{file.name}; `prepare` restores it")
+        return {
+            provenance.FORMAT: provenance.NUMBER,
+            provenance.HASH: hash_.decode(),
+            provenance.IDENTITY: identity,
+        }
+    if not files:
+        raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")
+    names = f"of several runs ({', '.join(sorted(runs.values())[:3])})"
+    owner = names if runs else "of an unknown run"
+    raise UserError(f"{path}: {fault}, and attempts/ is {owner}; restore it from a copy")
 
 
 def raised(run: Run, identity: dict[str, Any]) -> tuple[int, int] | None:
@@ -298,9 +250,9 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
 
 
-def pending(run: Run, damage: parquet.Damage | None = None) -> list[tuple[str, int]]:
+def pending(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, int]]:
     """Return the keys without a finished attempt, in order; adds to `damage`."""
-    done = shards.keys(run.attempts, ATTEMPTS, damage or parquet.Damage()) - continuing(run).keys()
+    done = shards.keys(run.attempts, ATTEMPTS, damage or shards.Damage()) - continuing(run).keys()
     return [key for key in run.keys if key not in done]
 
 
@@ -326,7 +278,7 @@ def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple
         return {}
     limits = {row["question_id"]: row["max_tokens"] for row in rows or run.questions}
     names, so_far = [*KEY, "finish_reason", "completion_tokens"], dict[tuple[str, int], int]()
-    for batch in shards.batches(run.attempts, ATTEMPTS, names, parquet.Damage()):
+    for batch in shards.batches(run.attempts, ATTEMPTS, names, shards.Damage()):
         ids, trials, reasons, tokens = batch.columns
         short = below([limits.get(name, 0) for name in ids.to_pylist()], reasons, tokens)
         columns = (column.filter(short).to_pylist() for column in (ids, trials, tokens))
@@ -350,11 +302,85 @@ def reader_versions(run: Run) -> list[str | None]:
     return [*versions, os.environ.get("VLLM_USE_V2_MODEL_RUNNER")]
 
 
-def set_aside_attempts(run: Run, damage: parquet.Damage) -> None:
+def set_aside_attempts(run: Run, damage: shards.Damage) -> None:
     """Set damaged parts aside. Raises DamagedData: there are some; their rows are pending."""
     journals = {p: lines for p, lines in damage.lines.items() if p.suffix == ".journal"}
     if journals:
-        warn(f"attempts still being written, or incomplete: {parquet.Damage(journals)}")
+        warn(f"attempts still being written, or incomplete: {shards.Damage(journals)}")
     if parts := shards.set_aside(damage, ATTEMPTS):
         remedy = "set aside; their rows are pending again: run `generate` (or `run`)"
         raise DamagedData(f"attempts: {parts}; {remedy}")
+
+
+class Totals(NamedTuple):
+    """Sums over the sessions of a run."""
+
+    sessions: int
+    wall_s: float
+    gpu_s: float | None  # None if no session has it
+    completion_tokens: int
+
+
+def alive(folder: Path) -> set[str]:
+    """Return the names of the live workers of a run folder, without writing there."""
+    return lease.living(folder / CLAIMS)
+
+
+def sessions(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the latest session of every worker, by name."""
+    paths = sorted((folder / "sessions").glob("*.json"))
+    return {path.stem: _read(path, shards.fingerprint(path)) for path in paths}
+
+
+@lru_cache(maxsize=1 << 14)  # sessions of finished workers never change
+def _read(path: Path, fingerprint: str) -> dict[str, Any]:
+    return read_json(path)
+
+
+def totals(run: Run) -> Totals:
+    """Return the sums over a run's sessions."""
+    records = [record for record in sessions(run.path).values() if record]
+    gpu_s = [record["gpu_s"] for record in records if "gpu_s" in record]
+    wall_s = sum(record.get("wall_s", 0.0) for record in records)
+    tokens = sum(record.get("completion_tokens", 0) for record in records)
+    return Totals(len(records), wall_s, sum(gpu_s) if gpu_s else None, tokens)
+
+
+def unproven(run: Run, own: str = "") -> list[Path]:
+    """Return the unproven files of the worker `own` and of dead workers."""
+    living = alive(run.path) - {own}
+    named = (path for path in shards.files(run.attempts) if UNPROVEN in path.name)
+    return [path for path in named if shards.worker_of(path) not in living]
+
+
+def prove(run: Run, good: bool, own: str = "") -> None:
+    """Accept unproven files if a probe was `good`, or set them aside as suspect."""
+    if not good:  # seal journals of dead workers first: only parts can be suspects
+        living = alive(run.path) - {own}
+        shards.seal_leftovers(run.attempts, ATTEMPTS, lambda worker: worker not in living)
+    for path in unproven(run, own):
+        if not good:
+            shards.put_aside(path, _SUSPECT)
+        elif path.suffix == ".parquet":
+            path.rename(path.with_name(path.name.replace(UNPROVEN, "")))
+
+
+def accept_suspects(run: Run) -> None:
+    """Accept all suspect and unproven files; the server's next model becomes the run's."""
+    for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
+        path.rename(path.with_name(path.name[1:].removesuffix(_SUSPECT)))
+    prove(run, good=True)
+    (run.path / SERVER).unlink(missing_ok=True)
+
+
+def suspects(run: Run) -> str:
+    """Return a line on how many attempts are suspect, since when and why; empty if none are."""
+    times, damage = list[float](), shards.Damage()
+    for path in run.attempts.glob(f"_*.parquet{_SUSPECT}"):
+        for batch in shards.read(path, ATTEMPTS, ["finished"], damage):
+            times += batch["finished"].to_pylist()
+    if not times:
+        return ""
+    since = time.strftime("%F %T", time.localtime(min(times)))
+    reason = "suspect and do not count: their server had another model"
+    return f"{len(times)} attempts since {since} are {reason}; trust_parts=true accepts them"

@@ -3,26 +3,239 @@
 Writers never share a file. A part appears by atomic rename and never changes; a journal is sealed
 into a part of the same stem. If a key occurs twice, after a crash or a race, readers keep the first
 one in the order of file names. Files under a raised `sampling.max_tokens` (NAME-upto65536) come
-first, the highest before others, so that a continued attempt counts and not its beginning.
+first, the highest before others, so that a continued attempt counts and not its beginning. A file
+whose `identity_hash` differs from the manifest's belongs to another run and is not read.
 """
 
+import contextlib
+import functools
 import os
 import re
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import atomic, journal, untrusted
-from bayes_at_n.pipeline.store import origin, parquet
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.base.errors import UserError, one_line
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, LATER
+from bayes_at_n.pipeline.store.provenance import HASH
 
+ROWS_PER_GROUP = 128  # also the most rows that one flipped bit can cost
+HIDDEN = "_"  # prefix of files that readers of Parquet folders skip
+# Columns with few distinct values.
+_FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
+# What pyarrow raises for a damaged file, or for one of another writer.
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
+Keep = Container[tuple[str, int]]  # keys of the rows to keep
+_HEAVY = {"text", "token_ids", "logprobs"}  # columns that are read one row group at a time
+_AT_ONCE = 32  # row groups of other columns, where the cost is per call
 Only = Callable[[Path], bool]  # which files of a table to read
 ENDINGS = r"(-[a-z]+\d*)*"  # suffixes of a file's name, after worker and number
 _TAKEN = "-taken"  # suffix of a journal that another process than its writer seals
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
+
+
+@dataclass
+class Damage:
+    """Messages about what could not be read, by file."""
+
+    lines: dict[Path, list[str]] = field(default_factory=dict)
+
+    def add(self, path: Path, line: str, error: BaseException | None = None) -> None:
+        """Add a message about a file. Raises `error` if it is the system's (disk, permissions)."""
+        if isinstance(error, OSError) and error.errno is not None:
+            raise error
+        self.lines.setdefault(path, []).append(f"{line} ({one_line(error)})" if error else line)
+
+    def __str__(self) -> str:
+        return "; ".join(line for lines in self.lines.values() for line in lines)
+
+
+def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
+    """Write a Parquet file atomically. Raises OSError: the disk is full, say.
+
+    Larger row groups are faster, but a flipped bit costs a group: they are for derived rows.
+    """
+    path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
+    with atomic.replacing(path) as file, writer(file, table.schema) as groups:
+        groups.write_table(table, rows_per_group)
+
+
+def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
+    """Open a Parquet writer with our compression, encodings and checksums."""
+    return pq.ParquetWriter(
+        file,
+        columns,
+        compression="zstd",
+        use_dictionary=sorted(_FEW.intersection(columns.names)),
+        column_encoding={
+            f"{name}.list.element": "BYTE_STREAM_SPLIT"
+            for name in ("logprobs", "prompt_logprobs")
+            if name in columns.names
+        },
+        write_page_checksum=True,
+    )
+
+
+def without_pandas() -> None:
+    """Keep pyarrow from importing pandas for its first array, which takes half a second.
+
+    pyarrow then does not recognize pandas objects as input; `to_pandas` works.
+    """
+
+    def hidden(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
+    if "pandas" not in sys.modules:
+        finder: Any = SimpleNamespace(find_spec=hidden)
+        sys.meta_path.insert(0, finder)
+        pa.array([0])
+        sys.meta_path.remove(finder)
+
+
+def fingerprint(path: Path) -> str:
+    """Return size and modification time of a file; empty if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def put_aside(path: Path, suffix: str = ".damaged") -> None:
+    """Rename a file so that readers skip it."""
+    path.rename(path.with_name(f"{HIDDEN}{path.name.removeprefix(HIDDEN)}{suffix}"))
+
+
+def keys_in(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
+    """Return the (question_id, trial) of each row."""
+    return zip(*(rows[name].to_pylist() for name in KEY), strict=True)
+
+
+def _kept(rows: Any, keep: Keep | None) -> Any:
+    """Return the rows of a batch or table whose keys are in `keep`; None: all."""
+    return (
+        rows
+        if keep is None
+        else rows.filter(pa.array([k in keep for k in keys_in(rows)], pa.bool_()))
+    )
+
+
+def read(
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of columns of a part or journal, of the rows to `keep`; adds to `damage`."""
+    if path.suffix == ".journal":
+        frames, lines = journal.read(path, columns)
+        for line in lines:
+            damage.add(path, line)
+        for frame in frames:
+            yield _kept(frame, keep).select(names)
+        return
+    try:
+        file = opened(path)
+    except DAMAGE as error:
+        damage.add(path, f"{path.name}: unreadable", error)
+        return
+    size = 1 if _HEAVY.intersection(names) else _AT_ONCE
+    with file:
+        groups = range(file.num_row_groups)
+        spans = [groups[start : start + size] for start in groups[::size]][::-1]
+        while spans:
+            span = spans.pop()
+            try:
+                table = _rows(file, [*span], columns, names, keep)
+            except DAMAGE as error:
+                if len(span) > 1 and getattr(error, "errno", None) is None:
+                    spans += [range(group, group + 1) for group in reversed(span)]
+                    continue
+                n = file.metadata.row_group(span[0]).num_rows
+                damage.add(path, f"{path.name}: {n} damaged rows", error)
+                continue
+            yield from table.combine_chunks().to_batches()
+
+
+def _rows(
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
+) -> pa.Table:
+    """Read columns, keys included, of the rows to `keep` in some row groups."""
+    if keep is not None and not any(
+        k in keep for k in keys_in(_rows(file, groups, columns, [*KEY], None))
+    ):
+        groups = []  # skipped
+    threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # for few rows they cost more
+    table = file.read_row_groups(groups, columns=names, use_threads=threads)
+    rows = sound(table, pa.schema([columns.field(name) for name in names]))
+    return _kept(rows, keep)
+
+
+def opened(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file. Raises: see `untrusted.check`; one of `DAMAGE`."""
+    untrusted.check(path)
+    return pq.ParquetFile(path, page_checksum_verification=True)
+
+
+def read_whole(path: Path, columns: pa.Schema) -> pa.Table:
+    """Read all of a part. Raises one of `DAMAGE`."""
+    with opened(path) as file:  # `pq.read_table` would import pandas
+        table = file.read()
+    return sound(table, columns)
+
+
+def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Cast and validate a table of an untrusted writer. Raises one of `DAMAGE`."""
+    for name in LATER.intersection(columns.names).difference(table.column_names):
+        table = table.append_column(name, pa.nulls(len(table)))
+    table = table.select(columns.names).cast(columns)
+    table.validate(full=True)  # strings may not be UTF-8
+    if any(table[name].null_count for name in KEY if name in columns.names):
+        raise ValueError(f"a row without {' or '.join(KEY)}")
+    return table
+
+
+def schema(path: Path) -> pa.Schema:
+    """Return the schema of a Parquet file, empty if it is damaged. Raises OSError."""
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        return pa.schema([])
+
+
+def metadata(path: Path) -> dict[bytes, bytes]:
+    """Return the metadata of a part or a journal, empty if it is damaged. Raises OSError."""
+    journals = path.suffix == ".journal"
+    return journal.metadata(path) if journals else dict(schema(path).metadata or {})
+
+
+def of_another_run(path: Path) -> str:
+    """Return why a file of attempts belongs to another run than its folder; empty if it does not.
+
+    Raises OSError: the file is gone, or cannot be read.
+    """
+    manifest = path.parent.parent / "manifest.json"
+    own = _hash_in(manifest, fingerprint(manifest))
+    other = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
+    if not own or not other or own == other:
+        return ""
+    return f"{path.name}: made by another run ({other[:16]}, not {own[:16]}), so not read"
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _hash_in(manifest: Path, fingerprint: str) -> str:
+    with contextlib.suppress(OSError, ValueError, UserError):
+        return str(untrusted.read_json(manifest).get(HASH, ""))
+    return ""
 
 
 def seal(path: Path, columns: pa.Schema) -> list[str]:
@@ -36,13 +249,13 @@ def seal(path: Path, columns: pa.Schema) -> list[str]:
     with_origin = columns.with_metadata(journal.metadata(path))
     part = path.with_name(f"{stem(path)}.parquet")
     if part.exists():
-        batches = [*parquet.read(part, columns, columns.names, parquet.Damage()), *batches]
+        batches = [*read(part, columns, columns.names, Damage()), *batches]
     seen: set[tuple[str, int]] = set()
     table = pa.Table.from_batches((_new_rows(batch, seen) for batch in batches), columns)
     if table.num_rows:
-        parquet.write_part(part, table.cast(with_origin))
+        write_part(part, table.cast(with_origin))
     if damage:
-        parquet.put_aside(path)
+        put_aside(path)
     else:
         path.unlink()
     return damage
@@ -72,8 +285,8 @@ def batches(
     folder: Path,
     columns: pa.Schema,
     names: Iterable[str],
-    damage: parquet.Damage,
-    keep: parquet.Keep | None = None,
+    damage: Damage,
+    keep: Keep | None = None,
     only: Only = lambda path: True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of the columns `names` of a table, every key once, in bounded memory.
@@ -96,10 +309,10 @@ def batches(
     while fresh := [path for path in files(folder) if stem(path) not in done and only(path)]:
         for path in fresh:
             try:
-                if columns is ATTEMPTS and (reason := origin.of_another_run(path)):
+                if columns is ATTEMPTS and (reason := of_another_run(path)):
                     damage.add(path, reason)
                 else:
-                    for batch in parquet.read(path, columns, needed, damage, keep):
+                    for batch in read(path, columns, needed, damage, keep):
                         if (kept := _new_rows(batch, seen)).num_rows:
                             yield kept.select(names)
                 done.add(stem(path))
@@ -109,36 +322,36 @@ def batches(
 
 
 def keys(
-    folder: Path, columns: pa.Schema, damage: parquet.Damage, only: Only = lambda path: True
+    folder: Path, columns: pa.Schema, damage: Damage, only: Only = lambda path: True
 ) -> set[tuple[str, int]]:
     """Return the (question_id, trial) of all readable rows; see `batches`."""
     read = batches(folder, columns, KEY, damage, only=only)
-    return {key for batch in read for key in parquet.keys(batch)}
+    return {key for batch in read for key in keys_in(batch)}
 
 
 def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBatch:
     """Return the rows whose keys are not in `seen`, and add their keys to it."""
     fresh = []
-    for i, key in enumerate(parquet.keys(batch)):
+    for i, key in enumerate(keys_in(batch)):
         if key not in seen:
             seen.add(key)
             fresh.append(i)
     return batch if len(fresh) == batch.num_rows else batch.take(pa.array(fresh, pa.int64()))
 
 
-def set_aside(damage: parquet.Damage, columns: pa.Schema) -> str:
+def set_aside(damage: Damage, columns: pa.Schema) -> str:
     """Rename damaged parts after copying their sound rows into a new part.
 
     Returns the damage of parts; empty if only journals are damaged.
     """
     items = damage.lines.items()
-    parts = parquet.Damage({path: lines for path, lines in items if path.suffix == ".parquet"})
+    parts = Damage({path: lines for path, lines in items if path.suffix == ".parquet"})
     for path in (path for path in parts.lines if path.exists()):
-        sound = list(parquet.read(path, columns, columns.names, parquet.Damage()))
-        if sound and not origin.of_another_run(path):
-            table = pa.Table.from_batches(sound, columns.with_metadata(origin.metadata(path)))
-            parquet.write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
-        parquet.put_aside(path)
+        sound = list(read(path, columns, columns.names, Damage()))
+        if sound and not of_another_run(path):
+            table = pa.Table.from_batches(sound, columns.with_metadata(metadata(path)))
+            write_part(path.with_name(f"{path.stem}-sound.parquet"), table)
+        put_aside(path)
     return str(parts)
 
 
@@ -148,7 +361,7 @@ def stem(path: Path) -> str:
     >>> stem(Path("_w-00001.journal")), stem(Path("w-00001.parquet"))
     ('w-00001', 'w-00001')
     """
-    return path.stem.removeprefix(parquet.HIDDEN)
+    return path.stem.removeprefix(HIDDEN)
 
 
 def files(folder: Path) -> list[Path]:

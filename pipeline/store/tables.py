@@ -5,6 +5,9 @@ added. A derived table is a pure function of these and of settings: one file per
 whole, with a record of all inputs in its metadata. If the present settings would give another
 record, it is stale; without a file, the part's rows are pending. Two processes that derive at the
 same time write the same bytes, so no lease is needed.
+
+Rows are joined by integer keys: (question_id, trial) becomes `question << 32 | trial`, where
+`question` is the index of the question in the run.
 """
 
 import contextlib
@@ -17,23 +20,131 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.store import origin, parquet, rowkeys, shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store import shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, MEANS
 from bayes_at_n.pipeline.store.runfolder import Run
 
+Ints = npt.NDArray[np.int64]
+SAMPLED = {"attempts": ATTEMPTS, "means": MEANS}  # sampled tables, by folder in a run
 Inputs = Mapping[str, Any]  # JSON values by name: settings, hashes of files, versions
 IMPORTED: Inputs = {"imported": True}  # of imported rows, which no settings can make again
 _RECORD = b"made_from"
 _JOURNAL = re.compile(r"journal (\d{1,18}) 0{8}")  # the mark of a journal
 _ROWS_PER_GROUP = 1 << 16  # of derived rows, which are made again in seconds
-_Piece = tuple[rowkeys.Ints, pa.Table | None]  # keys, and their rows unless pending
+_Piece = tuple[Ints, pa.Table | None]  # keys, and their rows unless pending
 _FOOTER = 1 << 16  # bytes at the end of a Parquet file, with page offsets and statistics
+
+
+def question_ids(run: Run) -> pa.Array:
+    """Return the ids of a run's questions in order."""
+    return pa.array([q["question_id"] for q in run.questions], pa.string())
+
+
+def encode(rows: Any, ids: pa.Array) -> Ints:
+    """Return the key of each row of a table or batch, int64; -1 for questions not in `ids`.
+
+    `key >> 32` is the index of the question in `ids`, `key & 0xffffffff` the trial.
+    """
+    questions = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1)
+    number = questions.to_numpy().astype(np.int64)
+    trial = pc.fill_null(rows[KEY[1]], -1).to_numpy().astype(np.int64)
+    return np.where((number < 0) | (trial < 0), -1, (number << 32) | trial)
+
+
+def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
+    """Select the keys of known questions and the first `trials` trials.
+
+    Returns a mask, and question and trial of the selected keys.
+
+    >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
+    >>> kept.tolist(), question.tolist(), trial.tolist()
+    ([False, False, True], [2], [3])
+    """
+    trial = keys & 0xFFFFFFFF
+    kept = (keys >= 0) & (trial < trials)
+    return kept, (keys[kept] >> 32, trial[kept])
+
+
+def placed(rows: Any, ids: pa.Array, values: Any, shape: tuple[int, ...], unknown: Any) -> Any:
+    """Return a matrix of questions and trials with the values of a table's rows, else `unknown`.
+
+    >>> rows = pa.table({"question_id": ["b", "a", "c"], "trial": [0, 1, 0]})
+    >>> placed(rows, pa.array(["a", "b"]), np.array([7, 8, 9]), (2, 2), -1).tolist()
+    [[-1, 8], [7, -1]]
+    """
+    kept, cell = cells(encode(rows, ids), shape[1])
+    matrix = np.full(shape, unknown, values.dtype)
+    matrix[cell] = values[kept]
+    return matrix
+
+
+def rows_of(keys: Ints, known: Ints, order: Ints | None = None) -> Ints:
+    """Return the index of each key in `known`, whose keys are unique, or -1.
+
+    `order`: ``np.argsort(known)``, for repeated calls with one `known`.
+
+    >>> rows_of(np.array([5, 7, 9]), np.array([9, 5])).tolist()
+    [1, -1, 0]
+    """
+    if not known.size:
+        return np.full(keys.shape, -1, np.int64)
+    order = np.argsort(known) if order is None else order
+    index = order[np.minimum(np.searchsorted(known, keys, sorter=order), known.size - 1)]
+    return np.where(known[index] == keys, index, -1)
+
+
+def in_order(rows: pa.Table, known: Ints, names: Sequence[str], keys: Ints) -> dict[str, pa.Array]:
+    """Return columns of a table with the keys `known` in the order of `keys`, else null."""
+    index = rows_of(keys, known)
+    indices = pa.array(index, mask=index < 0)
+    return {name: rows[name].take(indices).combine_chunks() for name in names}
+
+
+def aligned(run: Run, rows: pa.Table, keys: Ints) -> dict[str, pa.Array]:
+    """Return all columns but the key of a run's rows in the order of `keys`, else null."""
+    names = [name for name in rows.column_names if name not in KEY]
+    return in_order(rows, encode(rows, question_ids(run)), names, keys)
+
+
+def keyed(run: Run, table: str, names: Sequence[str]) -> tuple[pa.Table, Ints]:
+    """Read rows as `streamed`, those of known questions only; return them and their keys."""
+    rows = streamed(run, table, names)
+    keys = encode(rows, question_ids(run))
+    return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
+
+
+def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
+    """Read key and columns of one of `SAMPLED`; warn about damaged rows."""
+    columns, names, damage = SAMPLED[table], [*KEY, *names], shards.Damage()
+    batches = shards.batches(run.path / table, columns, names, damage)
+    rows = pa.Table.from_batches(batches, pa.schema([columns.field(name) for name in names]))
+    if damage.lines:
+        remedy = f"`{PROGRAM} status --check {run.path}` sets them aside, `run` makes them again"
+        warn(f"{run.path}: {table}: {damage}; they do not count; {remedy}")
+    return rows.combine_chunks()
+
+
+def responses(
+    run: Run, keys: Ints, damage: shards.Damage, few: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Yield the texts of these attempts, each with its index in `keys`.
+
+    `few`: skip row groups without any of them, if `keys` are few of the run's.
+    """
+    ids, order = question_ids(run), np.argsort(keys)
+    keep = {(ids[key >> 32].as_py(), key & 0xFFFFFFFF) for key in keys.tolist()} if few else None
+    for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage, keep):
+        index = rows_of(encode(batch, ids), keys, order)
+        texts = batch["text"].filter(pa.array(index >= 0)).fill_null("")
+        yield from zip(index[index >= 0].tolist(), texts.to_pylist(), strict=True)
 
 
 class Stale(UserError):
@@ -60,13 +171,13 @@ class Rows(NamedTuple):
     pending: int
 
 
-def parts(folder: Path, damage: parquet.Damage | None = None) -> list[Part]:
+def parts(folder: Path, damage: shards.Damage | None = None) -> list[Part]:
     """Return the files of a sampled table in reading order; those of other runs go to `damage`."""
     listed = list[Part]()
     for path in shards.files(folder):
         try:
-            if reason := origin.of_another_run(path):
-                (damage or parquet.Damage()).add(path, reason)
+            if reason := shards.of_another_run(path):
+                (damage or shards.Damage()).add(path, reason)
                 continue
             with path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -91,23 +202,23 @@ def marks(run: Path, *names: str) -> dict[str, Any]:
     return by_name
 
 
-def keys_of(run: Run, part: Part) -> rowkeys.Ints:
-    """Return the keys (`rowkeys.encode`) of all readable rows of a part of attempts."""
-    ids = rowkeys.question_ids(run)
-    read = parquet.read(part.path, ATTEMPTS, [*KEY], parquet.Damage())
-    return np.concatenate([np.empty(0, np.int64), *(rowkeys.encode(batch, ids) for batch in read)])
+def keys_of(run: Run, part: Part) -> Ints:
+    """Return the keys (`encode`) of all readable rows of a part of attempts."""
+    ids = question_ids(run)
+    read = shards.read(part.path, ATTEMPTS, [*KEY], shards.Damage())
+    return np.concatenate([np.empty(0, np.int64), *(encode(batch, ids) for batch in read)])
 
 
 def record(path: Path, quiet: bool = False) -> dict[str, Any]:
     """Return the record of a derived file; empty if there is no file, or it is unreadable."""
     try:
-        with parquet.opened(path) as file:
+        with shards.opened(path) as file:
             stored = json.loads((file.schema_arrow.metadata or {})[_RECORD])
         made_from = {"version": stored["version"], "inputs": dict(stored["inputs"])}
         return made_from | {"part": str(stored["part"])}
     except FileNotFoundError:
         pass
-    except parquet.DAMAGE as error:
+    except shards.DAMAGE as error:
         if not quiet:
             warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
     return {}
@@ -159,7 +270,7 @@ class Derived:
         """Replace the rows of a stem in a run folder; `mark`: of their part of attempts."""
         made_from = {"version": self.version, "inputs": inputs, "part": mark}
         columns = self.columns.with_metadata({_RECORD: json.dumps(made_from, sort_keys=True)})
-        parquet.write_part(self.path(folder, stem), table.cast(columns), _ROWS_PER_GROUP)
+        shards.write_part(self.path(folder, stem), table.cast(columns), _ROWS_PER_GROUP)
 
     def sweep(self, run: Run) -> None:
         """Delete rows of parts that no longer exist, such as damaged ones that were set aside."""
@@ -173,12 +284,12 @@ class Derived:
 
         A damaged file is set aside, to be recomputed, unless its rows were imported.
         """
-        path, damage, columns = self.path(folder, stem), parquet.Damage(), self._columns(names)
-        table = pa.Table.from_batches(parquet.read(path, columns, columns.names, damage), columns)
+        path, damage, columns = self.path(folder, stem), shards.Damage(), self._columns(names)
+        table = pa.Table.from_batches(shards.read(path, columns, columns.names, damage), columns)
         if damage.lines and not is_imported(path):
             table = columns.empty_table()
             with contextlib.suppress(OSError):  # the folder may be read-only
-                parquet.put_aside(path)
+                shards.put_aside(path)
         return table, str(damage)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
@@ -206,7 +317,7 @@ class Derived:
         return Rows(table, int(np.count_nonzero(~has_row[first])))
 
     def _pieces(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Iterator[_Piece]:
-        ids, sampled = rowkeys.question_ids(run), {part.stem: part for part in parts(run.attempts)}
+        ids, sampled = question_ids(run), {part.stem: part for part in parts(run.attempts)}
         without = {path.stem for path in (run.path / self.name).glob("*.parquet")} - {*sampled}
         for stem in [*sampled, *sorted(without)]:
             part, path = sampled.get(stem), self.path(run.path, stem)
@@ -223,7 +334,7 @@ class Derived:
                 table, damage = self.made(run.path, stem, names)
                 if damage:
                     warn(f"{path}: {damage}; its rows are pending")
-                yield rowkeys.encode(table, ids), table
+                yield encode(table, ids), table
                 whole |= not damage and part is not None and made_from["part"] == part.mark
             if part and not whole:
                 yield keys_of(run, part), None

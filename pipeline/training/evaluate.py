@@ -24,7 +24,7 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.base.console import fail, note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question
-from bayes_at_n.pipeline.store import graded, parquet, runfolder, shards, tables
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import merge
@@ -111,17 +111,17 @@ def remaining(
     if not (run.path / "questions.parquet").is_file():
         return Remaining(len(keys), 0, 0)
     identity = {
-        **runfolder.identity(run.cfg),
+        **provenance.identity(run.cfg),
         "questions": {question.id: question.hash for question in questions},
         **({} if fingerprint is None else {"model.weights": fingerprint}),
     }
     prepared = runfolder.read_manifest(run).get("identity", {}).get("questions", {})
     runfolder.check_same(run, identity)
-    attempts = keys & shards.keys(run.attempts, ATTEMPTS, parquet.Damage())
+    attempts = keys & shards.keys(run.attempts, ATTEMPTS, shards.Damage())
     attempts -= runfolder.continuing(run).keys()
     grades = set[tuple[str, int]]()
     with contextlib.suppress(tables.Stale):
-        table = graded.GRADES_TABLE.read(run, [], graded.inputs(run)).table
+        table = outcomes.GRADES_TABLE.read(run, [], outcomes.grade_inputs(run)).table
         grades = keys.intersection(zip(*(table[name].to_pylist() for name in KEY), strict=True))
     unprepared = [question for question in questions if question.id not in prepared]
     prompts = len(unprepared) or len(runfolder.missing_prompt_logprobs(run))

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, columns
-from bayes_at_n.pipeline.plots import trajectory as plots
-from bayes_at_n.pipeline.plots.trajectory import Curve
+from bayes_at_n.pipeline.plots import checkpoints as plots
+from bayes_at_n.pipeline.plots.checkpoints import Curve
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
 from bayes_at_n.pipeline.training.tracks import (
     ALL,

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from bayes_at_n.pipeline.base import atomic, children, environment, lease
+from bayes_at_n.pipeline.base import atomic, children, lease, program
 from bayes_at_n.pipeline.base.console import Meter, duration, note, si
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.trajectory import MergeConfig
@@ -157,7 +157,7 @@ def _write(inputs: Sequence[Weights], folder: Path, signals: Sequence[int]) -> N
 def _finish(folder: Path, sources: dict[str, str]) -> None:
     """Write `merge.yaml`, which identifies the mean and its sources; sync all files to disk."""
     content = {
-        "made_by": f"bayes-at-n {environment.version('bayes-at-n')}, {environment.commit()}",
+        "made_by": f"bayes-at-n {program.version('bayes-at-n')}, {program.commit()}",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "weights": fingerprint(folder),
         "sources": [{"path": path, "weights": weights} for path, weights in sources.items()],

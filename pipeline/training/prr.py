@@ -19,8 +19,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, columns
-from bayes_at_n.pipeline.store import files, find
-from bayes_at_n.pipeline.store.find import natural
+from bayes_at_n.pipeline.store import selection
+from bayes_at_n.pipeline.store.selection import natural
 from bayes_at_n.pipeline.training.cells import Row, Rows, page, records, where
 from bayes_at_n.pipeline.training.tracks import (
     AVG,
@@ -88,9 +88,9 @@ def _matching(key: str, pattern: str) -> list[Path]:
     """List the run folders that match a pattern, without the greedy twins of others."""
     path = Path(pattern).expanduser()
     if path.is_dir():
-        folders = find.runs_in(path)
+        folders = selection.runs_in(path)
     elif glob.has_magic(pattern):
-        folders = [Path(name) for name in glob.glob(str(path)) if find.is_run(Path(name))]
+        folders = [Path(name) for name in glob.glob(str(path)) if selection.is_run(Path(name))]
         if not folders:
             raise UserError(f"{key}={pattern}: matches no run folder")
     else:
@@ -165,7 +165,7 @@ def run(cfg: ReversalConfig) -> None:
     questions, counts = len(cohort.question_ids), np.ma.count(outcomes, axis=2)
     trials = f"{counts.max()} trials" if counts.min() == counts.max() else "unequal trials"
     size = f"{cohort.dataset}, {models} models, {questions} questions, {trials}"
-    names = find.names(paths)
+    names = selection.names(paths)
     short = distinct(names[:models])
 
     rows = protocol_rows(rates, short, used, questions, cfg)
@@ -199,7 +199,7 @@ def run(cfg: ReversalConfig) -> None:
     title = f"Pairwise ranking reversal rate: {cohort.dataset}"
     text = page(title, [], figures, {"protocols": rates_table, "ranks": ranked})
     tables = {"protocols": rates_table, "ranks": _rank_table(by_model, size)}
-    files.write(folder, "prr", record, tables, figures, {"index.html": text})
+    selection.write_results(folder, "prr", record, tables, figures, {"index.html": text})
     note(f"saved {folder}: index.html, prr.json, its tables and figures")
 
 
@@ -369,7 +369,7 @@ def _figures(
     rates: Sequence[Reversals], rows: Rows, names: Sequence[str], size: str, cfg: ReversalConfig
 ) -> "dict[str, Figure]":
     """Draw ranks by greedy, avg@N and Pass@k with the largest k, and the rate of Pass@k by k."""
-    from bayes_at_n.pipeline.plots import reversals as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import checkpoints as plots  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots.lines import Curve
 
     last = [p for p in rates if p.metric.startswith(PASS) and p.trials > 1][-1:]

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.settle import Request
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table
-from bayes_at_n.pipeline.store import files
+from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.training import cells, tracks
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, records, varies, where
 from bayes_at_n.pipeline.training.tracks import (
@@ -299,7 +299,7 @@ def save(
     rows = {stem: table.rows for stem, table in tables.items()}
     tables = {stem: table for stem, table in tables.items() if table.rows}
     lines = summary(rows["stability"])
-    figures = {files.file_stem(name): figure for name, figure in forms.draw(rows, cfg).items()}
+    figures = {selection.file_stem(name): figure for name, figure in forms.draw(rows, cfg).items()}
     record = {
         "label": planned.label,
         "command": ["python", "-m", "pipeline", *sys.argv[1:]],
@@ -323,7 +323,9 @@ def save(
     }
     title, about = f"Trajectory of {planned.label}", [*lines, *warnings]
     text = cells.page(title, about, figures, tables, ("curve", "ahead"), refresh)
-    files.write(planned.out, "trajectory", record, tables, figures, {"index.html": text})
+    selection.write_results(
+        planned.out, "trajectory", record, tables, figures, {"index.html": text}
+    )
     if not refresh:
         tabular.print_json(record)
         note(f"saved {planned.out}: index.html, trajectory.json, its tables and figures")

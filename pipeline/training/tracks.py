@@ -11,12 +11,11 @@ import numpy as np
 from bayes_at_n.pipeline.base.console import console, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
-from bayes_at_n.pipeline.compare import differences
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort, protocol
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.trajectory import PriceSettings
 from bayes_at_n.pipeline.score.likelihood import accuracy, by_question
-from bayes_at_n.pipeline.store import find, outcomes, shards
+from bayes_at_n.pipeline.store import outcomes, selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.pipeline.training.cells import Row
 from bayes_at_n.pipeline.training.windows import BENCHMARKS, Evaluation, Series
@@ -139,11 +138,11 @@ def stacked(folders: Sequence[Path], like: Cohort | None = None) -> Cohort:
 def greedy_twins(sampled: Sequence[Path]) -> list[Path] | None:
     """Return the graded greedy runs beside run folders; None unless each has one."""
     folders = [path.with_name(path.name + TWIN) for path in sampled]
-    if not all(map(find.is_run, folders)):
+    if not all(map(selection.is_run, folders)):
         return None
     runs = [open_run(folder) for folder in folders]
     # Imported records may not state it: None
-    temperatures = [differences.protocol(run)["sampling.temperature"] for run in runs]
+    temperatures = [protocol(run)["sampling.temperature"] for run in runs]
     greedy = not any(temperatures) and all(shards.files(run.grades) for run in runs)
     return folders if greedy else None
 

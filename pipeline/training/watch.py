@@ -23,8 +23,8 @@ from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Table, columns, formatted
 from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.trackers import Tracker
-from bayes_at_n.pipeline.store import runfolder
-from bayes_at_n.pipeline.store.find import natural
+from bayes_at_n.pipeline.store import provenance, runfolder
+from bayes_at_n.pipeline.store.selection import natural
 from bayes_at_n.pipeline.training import checkpoints, evaluate, stability, tracks, windows
 from bayes_at_n.pipeline.training.cells import Row, records
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, Checkpoint
@@ -233,7 +233,7 @@ class Watch:
                     tracker.close({}, True)
 
     def _open(self, to: str) -> Tracker:
-        key = runfolder.short_hash(str(self.out.resolve()))
+        key = provenance.short_hash(str(self.out.resolve()))
         name = "/".join(self.out.resolve().parts[-3:])
         tracker = trackers.open_in(
             to, self.base.track.project, name, key, trackers.config(self.base)

@@ -1,6 +1,6 @@
 """Calibrate label probabilities, and measure them against the grader and human labels.
 
-The verifier is not needed here. Attempts are tables with `key` (`rowkeys.encode`), `logprob_*` and
+The verifier is not needed here. Attempts are tables with `key` (`tables.encode`), `logprob_*` and
 `truth`, which is null if the grader failed (a timeout, an answer that it cannot read).
 """
 
@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base.console import note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.display.table import Table, columns, show
-from bayes_at_n.pipeline.store import graded, labels, outcomes, rowkeys, runfolder
+from bayes_at_n.pipeline.score import labels
+from bayes_at_n.pipeline.store import outcomes, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify.prompts import Candidate, as_candidate
-from bayes_at_n.verifiers.judge import agreement, calibration, quality
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge import calibration, quality
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "ece": "ECE", "auroc": "AUROC of P(A)"}
 _MANY = 20  # attempts at least, all accepted, that suggest a broken verifier
@@ -39,15 +39,6 @@ def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
 def label_columns(values: npt.NDArray[Any], kind: str = "") -> dict[str, Any]:
     """Return values (n, 3) as columns; the inverse of `of_labels`."""
     return {f"{kind}{label.lower()}": values[:, i] for i, label in enumerate(LABELS)}
-
-
-def probes(run: Run) -> list[Candidate]:
-    """Return the content-free candidates: one per text, or one per question and text."""
-    v = run.cfg.verifier
-    if v.calibration == "contextual":
-        return [Candidate("", text, text, text, text) for text in v.content_free]
-    rows = [as_candidate(row) for row in run.questions] if v.calibration == "question" else []
-    return [row._replace(response=text) for row in rows for text in v.content_free]
 
 
 def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[str]) -> pa.Table:
@@ -114,11 +105,11 @@ def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
 def judged(run: Run, names: Sequence[str] = ()) -> pa.Table:
     """Return attempts with verdicts: `base_*`, the grader's `outcome` and other columns."""
     columns = [f"{kind}{x}" for kind in ("logprob_", "base_") for x in "abc"]
-    table = graded.read_verdicts(run, [*columns, *names]).table
-    keys = pa.array(rowkeys.encode(table, rowkeys.question_ids(run)))
+    table = outcomes.read_verdicts(run, [*columns, *names]).table
+    keys = pa.array(tables.encode(table, tables.question_ids(run)))
     table = table.append_column("key", keys).sort_by("key")  # so that sums are reproducible
-    grades = graded.ruled(run, ["outcome"])
-    outcome = rowkeys.aligned(run, grades, table["key"].to_numpy())["outcome"]
+    grades = outcomes.ruled(run, ["outcome"])
+    outcome = tables.aligned(run, grades, table["key"].to_numpy())["outcome"]
     return table.append_column("outcome", outcome).append_column("truth", true_labels(outcome, run))
 
 
@@ -168,7 +159,7 @@ def report(run: Run) -> None:
             temperature = best.temperature
             fitted = {"temperature": temperature, "stderr": best.stderr, "fitted": best.fitted}
     correct = pc.equal(comparable["outcome"], "correct").to_numpy()
-    both = agreement.agreement(correct, of_labels(comparable).argmax(axis=1))
+    both = quality.agreement(correct, of_labels(comparable).argmax(axis=1))
     measures = _measured(attempts, temperature) or {}
     _show(measures, both, len(attempts) - len(comparable))
     if measures:
@@ -177,7 +168,7 @@ def report(run: Run) -> None:
     runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)
 
 
-def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) -> None:
+def _show(measures: dict[str, Any], both: quality.Agreement, left_out: int) -> None:
     """Print the calibration, the 2×3 table of grader against verifier, and kappa."""
     if measures:
         rows, heads = list[dict[str, Any]](), columns(align="left", measure="measure")

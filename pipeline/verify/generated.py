@@ -25,21 +25,21 @@ from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.judging import JudgementConfig
-from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
+from bayes_at_n.pipeline.config.verifier import JudgementConfig, VerifierConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate.stage import generate
-from bayes_at_n.pipeline.prepare import endpoint, estimate, models, questions_table
+from bayes_at_n.pipeline.prepare import estimate, models, questions_table
 from bayes_at_n.pipeline.prepare import stage as prepare
 from bayes_at_n.pipeline.prepare.estimate import Estimate
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, rowkeys, runfolder, shards, tables
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
-from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
+from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import prompts, texts
-from bayes_at_n.pipeline.workers import guard
+from bayes_at_n.pipeline.verify import prompts
+from bayes_at_n.pipeline.workers.stopping import unmoved
 from bayes_at_n.prompts import turns
-from bayes_at_n.verifiers.judge import agreement, judgement
+from bayes_at_n.verifiers.judge import judgement, quality
 from bayes_at_n.verifiers.maths.boxed import final_part
 
 TRIES = 3  # samples of a vote at most; with temperature 0 one, since all are equal
@@ -66,14 +66,14 @@ def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> N
     Raises: as `pipeline.generate.stage.generate`; UserError: see `_others`.
     """
     lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
-    with lock, guard.unmoved(run.path, "attempts were verified"):
+    with lock, unmoved(run.path, "attempts were verified"):
         judge = judge_of(run, made_by)
         panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
         of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
-        made_from = graded.verdict_inputs(run, of_grades)
+        made_from = outcomes.verdict_inputs(run, of_grades)
         made_from |= {"verifier": made_by, "template": made_by["template"]}
         if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
-            attempts = texts.texts_to_judge(run, template)
+            attempts = prompts.texts_to_judge(run, template)
             with engines.keeping():
                 _prepare(run, judge, template, attempts)
                 runfolder.save_verifier(original)  # so that `verify RUN` continues
@@ -103,7 +103,7 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
         k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels", "panel")
     }
     made["sampling"] = str(protocol)
-    folder = run.path / "judgements" / runfolder.short_hash(json.dumps(made, sort_keys=True))
+    folder = run.path / "judgements" / provenance.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"
     blank.dataset.answer, blank.dataset.pattern = "regex", v.judgement.pattern
@@ -122,12 +122,12 @@ def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster:
     v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
     pending, about = number * (votes := v.sampling.trials), "at most "
     if stored := attempts.planned - attempts.pending:
-        known = texts.distinct(texts.texts_to_judge(run, template), [""])
+        known = prompts.distinct(prompts.texts_to_judge(run, template), [""])
         share, about = len(known) / stored, "about " if number else ""
         new = math.ceil(number * share)
         number, size = new + len(known), size * share + (pc.sum(known["bytes"]).as_py() or 0) / 4
         pending = new * votes
-        given = Counter(name for name, _ in shards.keys(judge.attempts, ATTEMPTS, parquet.Damage()))
+        given = Counter(name for name, _ in shards.keys(judge.attempts, ATTEMPTS, shards.Damage()))
         pending += sum(max(0, votes - given[name]) for name in known["judged"].to_pylist())
     used = outcomes.usage(judge, None if judge.path.exists() else [])
     tokens = pending * (used.prompt_mean or len(template) / 4 + size / max(1, number))
@@ -190,7 +190,7 @@ def read(judge: Run, said: JudgementConfig, found: Votes, known: set[Path]) -> V
 
     They are added to `found`, but for those of the parts `known`, which gets those that are read.
     """
-    form, damage, now = said.form, parquet.Damage(), {*shards.files(judge.attempts)}
+    form, damage, now = said.form, shards.Damage(), {*shards.files(judge.attempts)}
     end, names = judge.cfg.model.reasoning_end, [*KEY, "text", "finish_reason"]
     fresh = shards.batches(judge.attempts, ATTEMPTS, names, damage, only=lambda p: p not in known)
     for row in itertools.chain.from_iterable(batch.to_pylist() for batch in fresh):
@@ -208,19 +208,19 @@ def read(judge: Run, said: JudgementConfig, found: Votes, known: set[Path]) -> V
 
 def written(run: Run) -> dict[tuple[str, int], list[str]]:
     """Return what the judge that made the verdicts wrote of each attempt, by question and trial."""
-    if not (made_by := graded.verdicts_made_of(run).get("verifier", {})).get("judgement"):
+    if not (made_by := outcomes.verdicts_made_of(run).get("verifier", {})).get("judgement"):
         return {}
     judge, by_text = judge_of(run, made_by), dict[str, list[str]]()
     try:
         template = untrusted.read_text(judge.path / "prompt.txt", _LONGEST)
-        attempts = texts.texts_to_judge(run, template)
+        attempts = prompts.texts_to_judge(run, template)
     except (OSError, ValueError, UserError):
         return {}
-    columns, damage = [*KEY, "text"], parquet.Damage()
+    columns, damage = [*KEY, "text"], shards.Damage()
     rows = pa.Table.from_batches(shards.batches(judge.attempts, ATTEMPTS, columns, damage), _TEXTS)
     for row in rows.sort_by("trial").to_pylist():
         by_text.setdefault(row["question_id"], []).append(row["text"] or "")
-    ids = rowkeys.question_ids(run).to_pylist()
+    ids = tables.question_ids(run).to_pylist()
     pairs = zip(attempts["key"].to_pylist(), attempts["judged"].to_pylist(), strict=True)
     return {(ids[key >> 32], key & 0xFFFFFFFF): by_text.get(name, []) for key, name in pairs}
 
@@ -229,16 +229,16 @@ def _prepare(run: Run, judge: Run, template: str, attempts: pa.Table) -> None:
     """Add the texts that have no prompt yet to the judge's questions."""
     path, earlier = judge.path / "questions.parquet", QUESTIONS.empty_table()
     if path.exists():
-        earlier = parquet.read_whole(path, QUESTIONS)
-    new = texts.distinct(attempts, ["", *earlier["question_id"].to_pylist()])
+        earlier = shards.read_whole(path, QUESTIONS)
+    new = prompts.distinct(attempts, ["", *earlier["question_id"].to_pylist()])
     if not len(new):
         return
-    tokenizer = endpoint.tokenizer(judge.cfg)
-    server = endpoint.facts(judge, tokenizer)
+    tokenizer = models.tokenizer_of(judge.cfg)
+    server = models.server_facts(judge, tokenizer)
     rows = _rows(run, judge, template, new, tokenizer, server)
     whole = pa.concat_tables([earlier, *rows])
     described = None if tokenizer is None else models.describe_tokenizer(judge.cfg.model, tokenizer)
-    weights = endpoint.weights(judge.cfg, server)
+    weights = models.weights(judge.cfg, server)
     identity = questions_table.identity_of(judge.cfg, whole, [], weights)
     built = questions_table.Built(whole, identity, server, described)
     judge.path.mkdir(parents=True, exist_ok=True)
@@ -260,7 +260,7 @@ def _rows(
     if context is not None and context <= limit:
         limit = context // 2
     render = None if chat else prompts.Prompts(v, tokenizer, context or 1 << 30, limit)
-    listed = texts.candidates(run, new, few=True)
+    listed = prompts.candidates(run, new, few=True)
     while chunk := [*itertools.islice(listed, _AT_ONCE)]:
         rows, built = [], [] if render is None else render.build([one for _, one in chunk])
         for i, (at, candidate) in enumerate(chunk):
@@ -289,7 +289,7 @@ def _derive(
         rows.append(verdict(counted, v) if name in of_judges[0] else None)
     kept = np.array([row is not None for row in rows], bool)
     columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
-    ids = rowkeys.question_ids(run).take(pa.array(keys[kept] >> 32))
+    ids = tables.question_ids(run).take(pa.array(keys[kept] >> 32))
     table = pa.table({"question_id": ids, "trial": keys[kept] & 0xFFFFFFFF})
     for field in VERDICTS:
         if field.name in _OF_VOTES.names:
@@ -378,7 +378,7 @@ def shared_sigma(attempts: pa.Table, verdicts: Sequence[Mapping[str, Any] | None
 
 def report(run: Run, judge: Run) -> None:
     """Print how many attempts are undecided, how far their votes agree, and what these took."""
-    rows = graded.read_verdicts(run, ["label", "votes"]).table
+    rows = outcomes.read_verdicts(run, ["label", "votes"]).table
     undecided = pc.sum(pc.equal(rows["label"], UNDECIDED)).as_py() or 0
     used = outcomes.usage(judge)
     file = run.path / "verdicts" / "_calibration.json"
@@ -392,7 +392,7 @@ def report(run: Run, judge: Run) -> None:
     if any(len(of) > 1 for of in votes):
         units = votes if said.points is None else [[*map(int, of)] for of in votes]
         scale = "nominal" if said.points is None else "interval"
-        found = agreement.krippendorff(units, scale, rows["question_id"].to_pylist())
+        found = quality.krippendorff(units, scale, rows["question_id"].to_pylist())
         measures["alpha"] = found._asdict() | {"scale": scale}
         ends = f"{found.alpha:.3f} (95%: {found.low:.3f} to {found.high:.3f})"
         results.print(f"agreement of {found.votes} votes: Krippendorff's alpha {ends}")

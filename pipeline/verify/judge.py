@@ -20,18 +20,16 @@ from bayes_at_n.pipeline.base.console import fail, set_modes, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
-from bayes_at_n.pipeline.store.origin import metadata
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.shards import metadata
 from bayes_at_n.pipeline.verify.calibrate import label_columns
-from bayes_at_n.pipeline.verify.prompts import Prompts
-from bayes_at_n.pipeline.verify.texts import Plan, Text, read
-from bayes_at_n.pipeline.workers import guard, heartbeat, stopping
-from bayes_at_n.pipeline.workers.claims import Claims
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat, Watch
+from bayes_at_n.pipeline.verify.prompts import Plan, Prompts, Text, read_batch
+from bayes_at_n.pipeline.workers import claims, stopping
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 KEPT = "Finished verdicts are kept; the same command continues"
 _MADE_BY = b"made_by"
@@ -50,19 +48,19 @@ class Labels:
     def __init__(self, folder: Path) -> None:
         self.folder, self.loaded = folder, ""
         self.table = LABEL_LOGPROBS.empty_table()
-        self._read, damage = set[Path](), parquet.Damage()
+        self._read, damage = set[Path](), shards.Damage()
         self.update(damage)
         if damage.lines:
             warn(f"{folder}: {damage}; set aside; these texts are judged again")
             shards.set_aside(damage, LABEL_LOGPROBS)
             self._read = {*shards.files(folder)}
 
-    def update(self, damage: parquet.Damage | None = None) -> int:
+    def update(self, damage: shards.Damage | None = None) -> int:
         """Read new parts; return how many texts they have."""
         new = [path for path in shards.files(self.folder) if path not in self._read]
-        batches, damage = list[pa.RecordBatch](), damage or parquet.Damage()
+        batches, damage = list[pa.RecordBatch](), damage or shards.Damage()
         for path in new:
-            batches += parquet.read(path, LABEL_LOGPROBS, LABEL_LOGPROBS.names, damage)
+            batches += shards.read(path, LABEL_LOGPROBS, LABEL_LOGPROBS.names, damage)
             made_by = json.loads(metadata(path).get(_MADE_BY, b"{}"))
             self.loaded = self.loaded or str(made_by.get("loaded", ""))
         self._read.update(new)
@@ -139,7 +137,7 @@ def judge(
         set_modes("quiet")  # the supervisor prints the progress
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
-        intact = stack.enter_context(guard.unmoved(run.path, "attempts were verified"))
+        intact = stack.enter_context(stopping.unmoved(run.path, "attempts were verified"))
         watch = stack.enter_context(Watch(partial(_hung, cfg)))
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
@@ -148,7 +146,7 @@ def judge(
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
-        with watch.awaiting(heartbeat.LOAD_S):
+        with watch.awaiting(claims.LOAD_S):
             verifier = Judge(cfg, plan.longest)
         stack.callback(_leave, verifier, watch)
         made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
@@ -156,14 +154,14 @@ def judge(
         made_by |= {"engine": verifier.description | several}
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
         for number in share.claimed(verifier, step):
-            if texts := read(run, plan, number):
-                with watch.awaiting(heartbeat.silence_s(cfg.engine)):
+            if texts := read_batch(run, plan, number):
+                with watch.awaiting(claims.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
                 if share.claims.lost(number):
                     continue
                 intact()
                 path = plan.folder / f"{worker}-{number:05d}.parquet"
-                parquet.write_part(path, rows.cast(columns))
+                shards.write_part(path, rows.cast(columns))
             share.record(number, len(texts))
             written()
 
@@ -221,7 +219,7 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
     try:  # then end the process: nothing else frees the GPU of its engine
         fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no response in {seconds:g} s. {KEPT}")
     finally:
-        os._exit(heartbeat.HUNG)
+        os._exit(claims.HUNG)
 
 
 def _leave(verifier: Judge, watch: Watch) -> None:

@@ -1,4 +1,4 @@
-"""Render a verifier's prompt: one user turn, whose fields contain untrusted text.
+"""The texts that a verifier judges, and their prompts, whose fields contain untrusted text.
 
 Three rules keep the text within its field:
 
@@ -8,23 +8,45 @@ Three rules keep the text within its field:
   letters, in any case and with anything between them, and also if the tokenizer's normalizer would
   produce the tag. Fences of the template are replaced by other quotes.
 - A prompt that is too long is cut in the middle of the response, so that its end stays.
+
+An attempt takes a few dozen bytes of memory: texts are read once for their hashes, and again when
+they are judged.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
-from bayes_at_n.pipeline.prepare import models, official_prompt
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.verifier import (
+    FIELDS,
+    FOLDER,
+    OFFICIAL,
+    VerifierConfig,
+    template_file,
+)
+from bayes_at_n.pipeline.prepare import models, prefetch
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
+from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import keys_of, parts
+from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.prompts import PromptError, control_tokens, options, plain, render, turns
 from bayes_at_n.verifiers import LETTERS
+from bayes_at_n.verifiers.maths.boxed import final_part
 
+ROWS, CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, as a whole
+_EACH = 16  # batches at least for each of several workers, so that they end together
 CUT = "\n[...]\n"  # replaces the middle of a response
 _FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]{{1,4}}))?\}}")
 _LIKE_FIELD = re.compile(rf"\{{(?:{'|'.join(FIELDS)})\b[^{{}}\n]*\}}")
@@ -66,11 +88,11 @@ def with_fallback(cfg: RunConfig, stored: str | None) -> RunConfig:
         v.prompt != OFFICIAL
         or not fallback
         or stored == str(v.official)
-        or official_prompt.read(v.official)
+        or prefetch.read(v.official)
     ):
         return cfg
     text = f"verifier.prompt={OFFICIAL}: not on this machine, so {fallback} is used instead"
-    warn(f"{text}: results differ from those published for {v.name}. {official_prompt.REMEDY}")
+    warn(f"{text}: results differ from those published for {v.name}. {prefetch.REMEDY}")
     return replace(cfg, verifier=replace(v, prompt=fallback))
 
 
@@ -79,15 +101,15 @@ def read_template(cfg: VerifierConfig) -> str:
 
     Raises UserError: it is missing, unreadable, or has no usable ``{response}`` or ``{answer}``.
     """
-    path = settings.template_file(cfg.prompt)
+    path = template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
-            template = official_prompt.template(cfg.official)
+            template = prefetch.template(cfg.official)
         else:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
         text = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
-        names = ", ".join(sorted(p.stem for p in settings.FOLDER.glob("*.txt")))
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
         raise UserError(f"{text}; choose from {names}, or name a file") from error
     bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
     judged = "{response}" if "{response" in template else "{answer}"
@@ -209,7 +231,7 @@ class Prompts:
         self.space = context - more - len(self.before) - len(self.after)  # for the user's turn
 
     def build(self, candidates: Sequence[Candidate]) -> list[Prompt]:
-        """Render prompts. Raises UserError: one is too long without response, or ill-encoded."""
+        """Render  Raises UserError: one is too long without response, or ill-encoded."""
         normalize = getattr(self.plain.normalizer, "normalize_str", None)
         filled = [fill(self.template, candidate, normalize) for candidate in candidates]
         encodings = self.plain.encode_batch([turn[0] for turn in filled], add_special_tokens=False)
@@ -230,3 +252,140 @@ class Prompts:
                 ids = [*ids[: first + keep - keep // 2], *self.cut, *ids[last - keep // 2 :]]
             prompts.append(Prompt([*self.before, *ids, *self.after], cut))
         return prompts
+
+
+def probes(run: Run) -> list[Candidate]:
+    """Return the content-free candidates: one per text, or one per question and text."""
+    v = run.cfg.verifier
+    if v.calibration == "contextual":
+        return [Candidate("", text, text, text, text) for text in v.content_free]
+    rows = [as_candidate(row) for row in run.questions] if v.calibration == "question" else []
+    return [row._replace(response=text) for row in rows for text in v.content_free]
+
+
+Text = tuple[str, Candidate]  # with its hash
+
+
+class Plan(NamedTuple):
+    """The texts to judge, each once."""
+
+    folder: Path  # of the log-probs
+    made_by: dict[str, Any]  # identity of the verifier
+    probes: list[Text]  # content-free ones, which come first
+    attempts: pa.Table  # of `texts_to_judge`, in the order of their files
+    starts: list[int]  # of batches, counted over probes and attempts
+    longest: int  # bytes of the longest user turn
+
+    @property
+    def work(self) -> Path:
+        """Return the folder of the workers' claims and sessions."""
+        return work_folder(self.folder)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the hashes of all texts."""
+        return [*(name for name, _ in self.probes), *self.attempts["judged"].to_pylist()]
+
+    def span(self, batch: int) -> range:
+        """Return the texts of a batch."""
+        total = len(self.probes) + len(self.attempts)
+        return range(*[*self.starts, total][batch : batch + 2])
+
+
+def work_folder(folder: Path) -> Path:
+    """Return the workers' folder in a folder of log-probs, which Parquet readers skip."""
+    return folder / f"{shards.HIDDEN}work"
+
+
+def texts_to_judge(run: Run, template: str) -> pa.Table:
+    """Return all attempts, ordered by question and trial, with the hash of what is judged of each.
+
+    Columns: `key` (`tables.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
+    unreadable), `bytes` of the text, `place` (its position in the order of files), `truth`
+    (`true_labels`), and grades. With judge=unmatched only attempts that the rule grader does not
+    accept. Raises UserError: grades are needed and missing.
+    """
+    judge, listed = run.cfg.dataset.judge, parts(run.attempts)
+    with_answer = uses_answer(template)
+    try:
+        keys_by_part = [keys_of(run, part) for part in listed]
+    except OSError as error:
+        if error.errno not in atomic.GONE:
+            raise
+        return texts_to_judge(run, template)  # a journal was sealed since the listing
+    stems = np.repeat([part.stem for part in listed], [*map(len, keys_by_part)])
+    keys, first = np.unique(np.concatenate(keys_by_part), return_index=True)
+    keys, first = keys[keys >= 0], first[keys >= 0]
+    grades = outcomes.ruled(run, ["outcome", "box", *["answer"] * with_answer])
+    grades = tables.aligned(run, grades, keys)
+    attempts = pa.table({"key": keys, "part": stems[first]} | grades)
+    if (ungraded := attempts["outcome"].null_count) and (judge == "unmatched" or with_answer):
+        remedy = "judge=unmatched and prompts with {answer} need grades: run `grade` first"
+        raise UserError(f"{run.path}: {ungraded} attempts are not graded; {remedy}")
+    if judge == "unmatched":
+        decided = outcomes.decided_by_verifier(judge, attempts["outcome"], attempts["box"])
+        attempts = attempts.filter(decided)
+    hashes = np.zeros(len(attempts), "S24")
+    sizes, positions = np.zeros((2, len(attempts)), np.int64)
+    for position, (i, candidate) in enumerate(candidates(run, attempts)):
+        hashes[i], positions[i] = digest(candidate), position
+        sizes[i] = sum(len(field.encode()) for field in candidate[1:])
+    attempts = attempts.append_column("judged", pa.array(hashes).cast(pa.string()))
+    attempts = attempts.append_column("bytes", pa.array(sizes))
+    attempts = attempts.append_column("place", pa.array(positions))
+    return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
+
+
+def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:
+    """Yield the index and the candidate of each attempt, with options in the attempt's order.
+
+    A judge that writes gets the answer after the reasoning. `few`: see `tables.responses`.
+    """
+    damage, keys = shards.Damage(), attempts["key"].to_pylist()
+    writes, end = run.cfg.verifier.kind == "generate", run.cfg.model.reasoning_end
+    answers = attempts["answer"].to_pylist() if "answer" in attempts.column_names else []
+    for i, text in tables.responses(run, attempts["key"].to_numpy(), damage, few):
+        question, trial = run.questions[keys[i] >> 32], keys[i] & 0xFFFFFFFF
+        presented = runfolder.as_presented(run.cfg, question, trial)
+        extracted = runfolder.presented_letter(presented, answers[i] or "") if answers else ""
+        if writes:
+            start = final_part(text, end)
+            text = "" if start is None else text[start:].strip()
+        yield i, as_candidate(presented)._replace(response=text, answer=extracted)
+    if damage.lines:
+        warn(f"attempts: {damage}; they are left out until they are sampled again")
+
+
+def distinct(attempts: pa.Table, judged: Sequence[str]) -> pa.Table:
+    """Return one attempt for each text that is not in `judged`, in the order of files."""
+    rest = attempts.filter(pc.invert(pc.is_in(attempts["judged"], value_set=pa.array(judged))))
+    first = np.unique(rest["judged"].to_numpy().astype("S"), return_index=True)[1]
+    return rest.take(first).sort_by("place")
+
+
+def batches(sizes: Sequence[int], workers: int) -> list[int]:
+    """Divide texts into batches by their bytes; return where each begins.
+
+    >>> batches([10, 10, CHARACTERS, 10], 1), len(batches([10] * 3000, 1))
+    ([0, 3], 3)
+    """
+    most = ROWS if workers == 1 else min(ROWS, 1 + len(sizes) // (_EACH * workers))
+    starts, first, size = list[int](), 0, 0
+    for i, bytes_ in enumerate(sizes, 1):
+        size += bytes_
+        if i - first >= most or size >= CHARACTERS or i == len(sizes):
+            starts.append(first)
+            first, size = i, 0
+    return starts
+
+
+def read_batch(run: Run, plan: Plan, batch: int) -> list[Text]:
+    """Read the texts of a batch, sorted by question, without unreadable ones."""
+    span, n = plan.span(batch), len(plan.probes)
+    texts = plan.probes[span.start : span.stop]
+    if span.stop > n:
+        first = max(0, span.start - n)
+        attempts = plan.attempts.slice(first, span.stop - n - first)
+        names = attempts["judged"].to_pylist()
+        texts += [(names[i], candidate) for i, candidate in candidates(run, attempts, few=True)]
+    return sorted(texts, key=lambda text: text[1].question)  # so that they share cached prefixes

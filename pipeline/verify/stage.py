@@ -14,27 +14,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import engines, lease
+from bayes_at_n.pipeline.base import lease, program
 from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import estimate, models, sizing
-from bayes_at_n.pipeline.store import graded, labels, rowkeys, runfolder, shards
+from bayes_at_n.pipeline.score import labels
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import VERDICTS
-from bayes_at_n.pipeline.store.graded import VERDICTS_TABLE
+from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
-from bayes_at_n.pipeline.verify import calibrate, generated, prompts, texts
+from bayes_at_n.pipeline.verify import calibrate, generated, prompts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
-from bayes_at_n.pipeline.verify.texts import Plan
-from bayes_at_n.pipeline.workers import guard
-from bayes_at_n.pipeline.workers.stopping import StopFlag
+from bayes_at_n.pipeline.verify.prompts import Plan
+from bayes_at_n.pipeline.workers.stopping import Check, StopFlag, unmoved
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
-from bayes_at_n.verifiers.judge import calibration, guards
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge import calibration, quality
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
@@ -62,11 +62,13 @@ def _verify(original: Run) -> None:
     if sampled != engine:
         remedy = f"for the verifier set verifier.engine.name={engine}"
         raise UserError(f"engine.name={engine}: {run.path} was sampled with {sampled}; {remedy}")
-    runfolder.check_same(run, runfolder.identity(run.cfg))
+    runfolder.check_same(run, provenance.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
     run = Run(
-        prompts.with_fallback(run.cfg, graded.verdicts_made_of(run).get("asked", {}).get("prompt"))
+        prompts.with_fallback(
+            run.cfg, outcomes.verdicts_made_of(run).get("asked", {}).get("prompt")
+        )
     )
     template = prompts.read_template(run.cfg.verifier)
     made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
@@ -75,11 +77,11 @@ def _verify(original: Run) -> None:
         return
     path, work = run.path, "attempts were verified"
     lock = lease.held(path / "verify.lease", "verifying", wait=True)
-    with lock, guard.unmoved(path, work) as intact:
+    with lock, unmoved(path, work) as intact:
         # Everything that decides verdicts, except texts of attempts and their log-probs.
         v = run.cfg.verifier
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
-        made_from = graded.verdict_inputs(run, of_grades or prompts.uses_answer(template))
+        made_from = outcomes.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
         if v.fit_temperature or v.calibration == "graded":  # these depend on all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
@@ -115,9 +117,9 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
         "prompts": _VERSION,
         "engine": judge.engine.name,  # engines differ in rounding
         "weights": models.fingerprint(judge.model) if local else f"{v.id}@{v.revision}",
-        "chat_template": runfolder.short_hash(chat_text) if chat_text else "",
+        "chat_template": provenance.short_hash(chat_text) if chat_text else "",
         "chat_template_kwargs": dict(v.chat_template_kwargs),
-        "template": runfolder.short_hash(template),
+        "template": provenance.short_hash(template),
         "labels": [v.labels.correct, v.labels.incorrect, v.labels.invalid],
         "dtype": v.dtype,
         "context": v.context,
@@ -128,21 +130,21 @@ def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
 
 def folder(run: Run, made_by: dict[str, Any]) -> Path:
     """Return the folder of the log-probs of a verifier with this `identity`."""
-    return run.path / "label_logprobs" / runfolder.short_hash(json.dumps(made_by, sort_keys=True))
+    return run.path / "label_logprobs" / provenance.short_hash(json.dumps(made_by, sort_keys=True))
 
 
-def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Check) -> pa.Table:
+def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> pa.Table:
     """Judge the texts that are not judged yet; return `calibrate.with_labels` of all attempts."""
-    attempts, labels = texts.texts_to_judge(run, template), Labels(folder(run, made_by))
-    candidates, done = calibrate.probes(run), {"", *labels.table["judged"].to_pylist()}
+    attempts, labels = prompts.texts_to_judge(run, template), Labels(folder(run, made_by))
+    candidates, done = prompts.probes(run), {"", *labels.table["judged"].to_pylist()}
     probes = [prompts.digest(candidate) for candidate in candidates]
     new = {name: one for name, one in zip(probes, candidates, strict=True) if name not in done}
-    pending = texts.distinct(attempts, [*done, *new])
+    pending = prompts.distinct(attempts, [*done, *new])
 
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
-    shutil.rmtree(texts.work_folder(labels.folder), ignore_errors=True)  # a killed command's
+    shutil.rmtree(prompts.work_folder(labels.folder), ignore_errors=True)  # a killed command's
     total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
         if len(before):
@@ -153,7 +155,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: guard.Chec
     longest = pc.max(attempts["bytes"]).as_py() + max(len(turn.encode()) for turn in turns)
     workers = cfg.engine.replicas if cfg.cluster.address is None else cfg.cluster.workers
     sizes = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
-    starts = texts.batches(sizes, workers)
+    starts = prompts.batches(sizes, workers)
     plan = Plan(labels.folder, made_by, [*new.items()], pending, starts, longest)
 
     def update() -> int:
@@ -191,7 +193,7 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
     if loaded not in ("", weights):
         text = f"is {weights} now, but log-probs in {run.path} are from {loaded}"
         raise UserError(f"verifier.id={v.id}: {text}; set verifier.revision to one of them")
-    if not engines.kind(cfg.engine.name).served:
+    if not program.kind(cfg.engine.name).served:
         models.download(cfg.model)
     return cfg
 
@@ -218,8 +220,8 @@ def check(run: Run, attempts: pa.Table) -> None:
     labeled, correct = attempts["truth"].is_valid().to_numpy(), pc.equal(attempts["truth"], 0)
     truth, bases_known = correct.drop_null().to_numpy(), None if bases is None else bases[labeled]
     limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
-    problems = guards.check_verdicts(logprobs, bases, **limits)
-    problems = problems or guards.check_verdicts(logprobs[labeled], bases_known, truth, **limits)
+    problems = quality.check_verdicts(logprobs, bases, **limits)
+    problems = problems or quality.check_verdicts(logprobs[labeled], bases_known, truth, **limits)
     if problems:
         remedy = "check verifier.prompt, verifier.labels and chat template, or verifier=none"
         raise UserError(f"verifier.id={v.id}, prompt {v.prompt}: {'; '.join(problems)}; {remedy}")
@@ -234,7 +236,7 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[P
     logprobs = of_labels(attempts, "logprob_").astype(np.float64)
     raw, calibrated = np.exp(logprobs), calibration.calibrate(logprobs, bases, temperature)
     columns = {
-        "question_id": rowkeys.question_ids(run).take(pa.array(keys >> 32)),
+        "question_id": tables.question_ids(run).take(pa.array(keys >> 32)),
         "trial": keys & 0xFFFFFFFF,
         **label_columns(logprobs, "logprob_"),
         **label_columns(bases, "base_"),

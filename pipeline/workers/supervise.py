@@ -16,12 +16,12 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import sessions, shards
-from bayes_at_n.pipeline.workers import heartbeat, on_ray, process, stopping
+from bayes_at_n.pipeline.store import runfolder, shards
+from bayes_at_n.pipeline.workers import claims, on_ray, process, stopping
 from bayes_at_n.pipeline.workers.process import Record, Replica, Work
 from bayes_at_n.pipeline.workers.session import in_words
 
@@ -64,7 +64,7 @@ def supervise(task: Task, work: Work, configs: Sequence[RunConfig], logs: Path) 
     """
     cfg = configs[0]
     with ExitStack() as stack:
-        if cfg.cluster.address is not None and not engines.kind(cfg.engine.name).served:
+        if cfg.cluster.address is not None and not program.kind(cfg.engine.name).served:
             replicas: Sequence[Replica] = stack.enter_context(on_ray.replicas(work, configs))
             number = f"{plural(len(replicas), 'worker')} on Ray (`ray status` shows what waits)"
         else:
@@ -126,7 +126,7 @@ class _Supervisor:
             warn(f"{summary}: {reason}")
 
     def _others(self) -> bool:
-        return any(sessions.alive(folder) for folder in self.task.folders)
+        return any(runfolder.alive(folder) for folder in self.task.folders)
 
     def _start(self, replica: Replica) -> None:
         self.starts += 1
@@ -156,14 +156,14 @@ class _Supervisor:
             for replica in self.replicas:
                 if replica.slot and replica.may_wait and not replica.loaded:
                     replica.dismiss("nothing is left to do")
-        if now - self.checked_at >= heartbeat.HEARTBEAT_S:
+        if now - self.checked_at >= claims.HEARTBEAT_S:
             self.checked_at = now
             self._kill_silent()
 
     def _read_records(self) -> None:
         """Read the sessions of the workers."""
         for i, folder in enumerate(self.task.folders):
-            records = sessions.sessions(folder).values()
+            records = runfolder.sessions(folder).values()
             own = (r for r in records if str(r.get("start")).startswith(f"{self.name}/"))
             self.records[i] = [*own]
         for replica in self.replicas:
@@ -195,7 +195,7 @@ class _Supervisor:
 
     def _kill_silent(self) -> None:
         """Kill workers whose heartbeat has stopped while their process lives."""
-        alive, now = [sessions.alive(folder) for folder in self.task.folders], time.monotonic()
+        alive, now = [runfolder.alive(folder) for folder in self.task.folders], time.monotonic()
         for replica in filter(lambda replica: replica.slot, self.replicas):
             each = zip(replica.records, alive, strict=False)
             if not any(r and not r["ended"] and r["worker"] not in names for r, names in each):
@@ -204,7 +204,7 @@ class _Supervisor:
                 # After a suspension of the whole machine the heartbeat is back in a moment. And a
                 # worker that is done removes its heartbeat before it ends.
                 replica.silent_since = now
-            elif now - replica.silent_since > 2 * heartbeat.HEARTBEAT_S:
+            elif now - replica.silent_since > 2 * claims.HEARTBEAT_S:
                 replica.kill("its heartbeat stopped")
 
     def _show(self, meter: Meter) -> None:

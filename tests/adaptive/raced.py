@@ -13,13 +13,12 @@ from helpers import run_of
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.adaptive import live, looks
-from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
-from bayes_at_n.pipeline.adaptive.race import Course, states
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, states
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.generate import stage, worker
+from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.workers.resident import Order, Residents
 
 QUESTIONS, TRIALS = 20, 40
@@ -123,7 +122,7 @@ def forked(is_right: Callable[[str, str, int], bool]) -> type[Residents]:
                     lambda question, trial: is_right(cfg.model.name, question, trial)
                 )
                 stage._fitted = lambda runs: [*runs]
-                stage._supervised = lambda runs, *_: worker.work(runs)
+                stage._supervised = lambda runs, *_: stage.work(runs)
                 status = main.main([*order.command])
             finally:
                 os._exit(status)

@@ -16,7 +16,7 @@ import pytest
 from helpers import ROOT, Capsys, run_of
 
 import bayes_at_n
-from bayes_at_n.pipeline.api import overrides
+from bayes_at_n.pipeline.api import verbs
 from bayes_at_n.pipeline.api.verbs import compare, evaluate, load_run
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError
 from bayes_at_n.pipeline.cli.main import main
@@ -165,7 +165,7 @@ def test_what_is_no_list_of_texts_is_refused(returned: Any, message: str) -> Non
     def odd(prompts: list[str]) -> Any:
         return returned() if callable(returned) else returned
 
-    cfg = compose.load(overrides.of_run(odd, "demo", "odd", {}))
+    cfg = compose.load(verbs.of_run(odd, "demo", "odd", {}))
     with registered(odd):
         engine = CallableEngine(cfg, 9)
     requests = [Request(f"q{i}", 0, None, 9, None, [{"content": "1 + 1?"}]) for i in range(4)]
@@ -196,7 +196,7 @@ def test_what_a_function_cannot_do_is_refused_before_anything_is_made(tmp_path: 
     with pytest.raises(UserError, match="not in jobs"):
         from bayes_at_n.pipeline.cluster.submit import place_engines
 
-        place_engines(compose.load(overrides.of_run(echo, "demo", "echo", {})), fixed=False)
+        place_engines(compose.load(verbs.of_run(echo, "demo", "echo", {})), fixed=False)
 
 
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:

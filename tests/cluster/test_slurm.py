@@ -13,7 +13,7 @@ from slurm_cluster import Cluster, wait_for
 
 from bayes_at_n.pipeline.adaptive import looks, plan
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 pytestmark = [
@@ -65,7 +65,7 @@ def _rows(run: Path) -> Counter[tuple[str, int]]:
 
 def _complete(run: Path, trials: int) -> None:
     """Exactly the attempts that are wanted, all of them scored."""
-    damage = parquet.Damage()
+    damage = shards.Damage()
     found = [
         key
         for batch in shards.batches(run / "attempts", ATTEMPTS, ["question_id", "trial"], damage)

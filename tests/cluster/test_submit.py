@@ -9,8 +9,8 @@ import pytest
 from helpers import Capsys, make_run
 
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.cluster import scripts, submit
-from bayes_at_n.pipeline.cluster.scripts import Submission
+from bayes_at_n.pipeline.cluster import submit
+from bayes_at_n.pipeline.cluster.submit import Submission
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.store import runfolder
@@ -46,7 +46,7 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
     options = "cluster.options=['--constraint=h200','--comment=\"two words\"']"
     plan = _plan(tmp_path, *site, options)
     assert plan.kinds == ["generate", "grade", "verify", "score", "report"]
-    texts = {kind: scripts.render(plan, kind) for kind in plan.kinds}
+    texts = {kind: submit.render(plan, kind) for kind in plan.kinds}
     for kind, text in texts.items():
         subprocess.run(["bash", "-n"], input=text.encode(), check=True)
         assert text.startswith("#!/bin/bash\n") and "{{" not in text and "\n\n\n" not in text
@@ -66,13 +66,13 @@ def test_every_script_is_bash_with_what_the_site_needs(tmp_path: Path) -> None:
     )
     of = plan.runs[1].cfg.verifier.engine
     of.tensor_parallel_size, of.replicas = 2, 4
-    whole = _directives(scripts.render(plan, "verify"))
+    whole = _directives(submit.render(plan, "verify"))
     assert {"--gres=gpu:8", "--cpus-per-task=96"} <= set(whole)
     for run in plan.runs:
         run.cfg.engine.name = "openai"  # a server has the model, and the verifier runs here
-    served = _directives(scripts.render(plan, "generate"))
+    served = _directives(submit.render(plan, "generate"))
     assert "--partition=cpu" in served and not any("gpu" in line for line in served)
-    assert "--partition=gpu" in _directives(scripts.render(plan, "verify"))
+    assert "--partition=gpu" in _directives(submit.render(plan, "verify"))
     assert "--array=0-1" in _directives(texts["score"])
     assert not any("array" in line for line in _directives(texts["report"]))
     assert "srun --cpus-per-task=96 --time=1438 $LAUNCH" in texts["generate"]
@@ -85,13 +85,13 @@ def test_a_task_of_generate_serves_the_runs_of_one_model_at_any_path(tmp_path: P
     for run in plan.runs[4:]:
         run.cfg.engine.name = "openai"  # a server
     served = [("a y", "a\n'"), ("b", "b2"), ("s1",), ("s2",)] * 2
-    text = scripts.render(plan, "generate")
+    text = submit.render(plan, "generate")
     assert "--array=0-7" in _directives(text) and plan.tasks("grade") == len(names)
     shown = 'printf "%s\\0" "$here" "${runs[@]##*/}"'
     for task, runs in enumerate(served):
         head = f"SLURM_ARRAY_TASK_ID={task}\n{text[: text.index('PYTHON=')]}"
         assert _bash(head + shown).split("\0")[:-1] == [str(plan.folder), *runs]
-    subprocess.run(["bash", "-n"], input=scripts.render(plan, "report").encode(), check=True)
+    subprocess.run(["bash", "-n"], input=submit.render(plan, "report").encode(), check=True)
 
 
 def _played(script: str, folder: Path, srun: str) -> tuple[int, str]:
@@ -114,7 +114,7 @@ def test_restarts_end_when_three_in_a_row_made_nothing(tmp_path: Path) -> None:
     plan.folder.mkdir(parents=True)
     attempts = plan.runs[1].attempts  # the task's second run
     attempts.mkdir(parents=True)
-    script = scripts.render(plan, "generate")
+    script = submit.render(plan, "generate")
     requeued = "scontrol requeue 77"
 
     def start(srun: str) -> tuple[int, bool, str]:
@@ -142,7 +142,7 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
     two = f"run_dir={tmp_path}/a,{tmp_path}/b"  # of one model: two tasks serve both
     assert main([*DEMO, two, "cluster.workers=2", "--dry-run"]) == 0
     out, err = capsys.readouterr()
-    for kind in scripts.KINDS[1:]:
+    for kind in submit.KINDS[1:]:
         assert f"{kind}.sbatch" in out and f"--job-name={kind}" in out
     assert (
         f"\n    {tmp_path}/a\n    {tmp_path}/b\n  ) ;;" in out and out.count("--array=0-1\n") == 4
@@ -247,7 +247,7 @@ def test_folders_of_runs_keep_their_settings(tmp_path: Path, capsys: Capsys) -> 
         assert [cfg.run_dir for cfg in cfgs] == [f"{runs}/a", f"{runs}/b"]
         assert {(c.cluster.setup, c.cluster.gpus) for c in cfgs} == {("module load x", 8)}
     [cfg] = submit._configurations([f"{runs}/a", "cluster=default", "cluster.gpus=4"])
-    assert (cfg.cluster.setup, cfg.cluster.gpus, scripts.replicas(cfg)) == ("", 4, 4)
+    assert (cfg.cluster.setup, cfg.cluster.gpus, submit.replicas(cfg)) == ("", 4, 4)
     assert cfg.engine.replicas == "auto"  # in the folder: it may go on anywhere
     [cfg] = submit._configurations([f"{runs}/a", "cluster.gpus=2", "engine.replicas=1"])
     assert (cfg.cluster.setup, cfg.engine.replicas) == ("module load x", 1)

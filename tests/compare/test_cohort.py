@@ -7,11 +7,11 @@ import pytest
 from helpers import THREE, Capsys, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort, differences
+from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.store import find, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.claims import Heartbeat
 
 
 def load(root: Path, *arguments: str) -> list[cohort.Cohort]:
@@ -110,7 +110,7 @@ def test_differences_name_protocol_and_grader(tmp_path: Path) -> None:
     assert "sampling.temperature: z 1.0; all others 0.6" in lines
     assert "grading.timeout_s: y 2.0; all others " in lines
     assert "reasoning_end" not in lines
-    assert differences.protocol(one.members[0].run)["sampling.temperature"] == 0.6
+    assert cohort.protocol(one.members[0].run)["sampling.temperature"] == 0.6
 
 
 def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -
     cfg = analysis.load([str(first), str(second), str(first)])
     (one,) = cohort.load(cfg)
     assert one.names == ["old/x", "new/x"]
-    assert find.named(cfg) == {"sums": [first, second]}
+    assert selection.named(cfg) == {"sums": [first, second]}
 
 
 def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
@@ -141,7 +141,7 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
             imported = {"imported": {"sampling_known": known}}
             runfolder.write_json(run.manifest, manifest | imported)
     (one,) = load(tmp_path)
-    protocols = {m.name: differences.protocol(m.run) for m in one.members}
+    protocols = {m.name: cohort.protocol(m.run) for m in one.members}
     temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
     (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
@@ -180,7 +180,7 @@ def test_a_problem_that_occurs_twice_is_two_questions(tmp_path: Path, capsys: Ca
         run = run_of(tmp_path, name, ids)
         rows = [row | {"question_hash": h} for row, h in zip(run.questions, hashes, strict=False)]
         table = pa.Table.from_pylist(rows, schema=QUESTIONS)
-        parquet.write_part(run.path / "questions.parquet", table)
+        shards.write_part(run.path / "questions.parquet", table)
     (one,) = load(tmp_path)
     assert one.names == ["x", "y"]
     assert [member.question_ids for member in one.members] == [

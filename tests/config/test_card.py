@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import card, compose
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 
 CARD = ["model.card.presence_penalty=1.5", "model.card.top_k=20", "model.card.date=2026-02-16"]
 CARD += ["model.card.system=Think.", "model.card.chat_template_kwargs={enable_thinking: true}"]
@@ -111,20 +111,20 @@ CHANGED = [
 def test_a_folder_refuses_another_protocol(changed: str, tmp_path: Path) -> None:
     run, key = make_run(tmp_path / "run", {"1": "1"}), changed.partition("=")[0]
     with pytest.raises(UserError) as error:
-        runfolder.check_same(run, runfolder.identity(settings(changed)))
+        runfolder.check_same(run, provenance.identity(settings(changed)))
     assert (key.rpartition(".")[0] if "args" in key else key) in str(error.value)
 
 
 def test_identity_is_what_it_was_and_resources_do_not_count() -> None:
-    plain = runfolder.identity(settings())
+    plain = provenance.identity(settings())
     assert not {key for key in plain if "penalty" in key or "stop" in key or "card" in key}
     args = ["engine.args.max_num_seqs=4", "model.engine_args.async_scheduling=true"]
-    assert runfolder.identity(settings(*args)) == plain
+    assert provenance.identity(settings(*args)) == plain
     # A folder from before `async_scheduling` was known to be a resource.
     old = plain | {"model.engine_args": {"async_scheduling": True}}
-    assert runfolder.identity_differences(old, plain) == []
+    assert provenance.differences(old, plain) == []
     new = {"quantization": 1, "seed": 1, "max_num_seqs": 1, "new": 1}
-    assert runfolder.unknown_arguments(new) == ["new"]
+    assert provenance.unknown_arguments(new) == ["new"]
 
 
 def test_a_hub_model_is_read_from_the_cache_at_its_revision(

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.engines.client import Client, Rejected
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.score.current import is_current
+from bayes_at_n.pipeline.score.headline import is_current
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -11,7 +11,7 @@ import pytest
 from helpers import Capsys
 
 from bayes_at_n.pipeline import engines as interface
-from bayes_at_n.pipeline.base import engines
+from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.engines import Completion, Request
 
@@ -48,9 +48,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     )
     (about.parent / "constant_engine.py").write_text(CODE)
     monkeypatch.syspath_prepend(str(about.parent))
-    engines.offered.cache_clear()
+    program.offered.cache_clear()
     yield
-    engines.offered.cache_clear()
+    program.offered.cache_clear()
     sys.modules.pop("constant_engine", None)
 
 
@@ -64,6 +64,6 @@ def test_an_engine_of_another_package_samples(installed: None, tmp_path: Path) -
 
 
 def test_without_the_package_it_is_no_choice(tmp_path: Path, capsys: Capsys) -> None:
-    engines.offered.cache_clear()
+    program.offered.cache_clear()
     assert main(["run", "engine.name=constant", f"run_dir={tmp_path / 'run'}"]) == 2
     assert "engine.name=constant" in capsys.readouterr().err

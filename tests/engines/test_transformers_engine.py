@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request, load
 from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
-from bayes_at_n.pipeline.generate.writer import row_of
+from bayes_at_n.pipeline.generate.attempts import row_of
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 PROMPTS = ["1+1?", "What is 12 * 34?", "x", "Solve 3x = 12 for x, and then say why."]

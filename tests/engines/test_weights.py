@@ -12,7 +12,7 @@ from helpers import make_model
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.engines import NotSupported, weights
+from bayes_at_n.pipeline.engines import NotSupported
 
 # Two are loaded, then swapped in turn; of each the tokens of 40 attempts, half of whose prompts are
 # longer than a block of the cache, so that keys of old weights in it would show.
@@ -92,8 +92,8 @@ class Unable(Fake):
 @pytest.fixture
 def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Settings of four models of one architecture, and of one with another tokenizer."""
-    monkeypatch.setattr(weights, "_loads", {})
-    monkeypatch.setattr(weights, "_proven", {})
+    monkeypatch.setattr(engines, "_loads", {})
+    monkeypatch.setattr(engines, "_proven", {})
     first = make_model(tmp_path / "m0")
     for n in range(1, 5):
         shutil.copytree(first, tmp_path / f"m{n}")
@@ -105,19 +105,19 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_of_a_series_two_are_loaded_where_that_is_proven(
     made_by: type, loads: int, checkpoints: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.base.engines.Kind.made_by", made_by)
+    monkeypatch.setattr("bayes_at_n.pipeline.base.program.Kind.made_by", made_by)
     with engines.keeping():
         used: list[Any] = [engines.load(cfg, 100) for cfg in checkpoints]
         assert [engine.closed for engine in used] == [engine is not used[-1] for engine in used]
         assert used[-1].cfg is checkpoints[-1]
     assert len({id(engine) for engine in used}) == loads
-    assert [*weights._proven.values()] == [made_by is Sound]
+    assert [*engines._proven.values()] == [made_by is Sound]
 
 
 def test_longer_requests_and_other_settings_load_anew(
     checkpoints: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bayes_at_n.pipeline.base.engines.Kind.made_by", Sound)
+    monkeypatch.setattr("bayes_at_n.pipeline.base.program.Kind.made_by", Sound)
     other = compose.load([f"model.id={checkpoints[3].model.id}", "model.dtype=float32"])
     with engines.keeping():
         used = [engines.load(cfg, 100) for cfg in checkpoints[:3]]

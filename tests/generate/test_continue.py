@@ -14,19 +14,18 @@ from forked import SETTINGS, TRIALS, Command, Forker
 from helpers import add_attempts, add_grades, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import differences, equivalence
+from bayes_at_n.pipeline.compare import cohort, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.text import decode
-from bayes_at_n.pipeline.generate import continuing
+from bayes_at_n.pipeline.generate import attempts as continuing
 from bayes_at_n.pipeline.grade import stage as grading
-from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
-from bayes_at_n.pipeline.status.counts import count
-from bayes_at_n.pipeline.status.progress import progress_of
-from bayes_at_n.pipeline.store import graded, outcomes, parquet, runfolder, shards
+from bayes_at_n.pipeline.prepare import models, questions_table
+from bayes_at_n.pipeline.status.progress import count, progress_of
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import claims
 from benchmarks.servers import Server
 
 SAMPLED = "stages=[prepare,generate]"
@@ -49,7 +48,7 @@ job._MOST_IN_FRAME = 4
 def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """What a reader finds, whole rows."""
     found = {}
-    for batch in shards.batches(folder / "attempts", ATTEMPTS, ATTEMPTS.names, parquet.Damage()):
+    for batch in shards.batches(folder / "attempts", ATTEMPTS, ATTEMPTS.names, shards.Damage()):
         for row in batch.to_pylist():
             assert (row["question_id"], row["trial"]) not in found
             found[row["question_id"], row["trial"]] = row
@@ -73,7 +72,7 @@ def cut_at(source: Path, folder: Path, cap: int) -> Path:
     for path in (*folder.glob("attempts/*"), *folder.glob("attempts/_*")):
         path.unlink(missing_ok=True)
     table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
-    parquet.write_part(folder / "attempts" / "00000.parquet", table)
+    shards.write_part(folder / "attempts" / "00000.parquet", table)
     questions = [row | {"max_tokens": cap} for row in run.questions]
     questions_table.write(folder / "questions.parquet", questions)
     run.cfg.sampling.max_tokens = cap
@@ -175,7 +174,7 @@ def rows(cap: int) -> list[dict[str, Any]]:
 
 
 def identity(run: Run, cap: int) -> dict[str, Any]:
-    return runfolder.identity(run.cfg) | {"sampling.max_tokens": cap}
+    return provenance.identity(run.cfg) | {"sampling.max_tokens": cap}
 
 
 def built(run: Run, rows: list[dict[str, Any]], cap: int = 9) -> Any:
@@ -186,15 +185,15 @@ def built(run: Run, rows: list[dict[str, Any]], cap: int = 9) -> Any:
 def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run")
     assert runfolder.continuing(run) == {}  # nothing was raised, whatever the lengths
-    assert raised_cap.check(run, built(run, rows(5), 5)) == {}
-    cut = raised_cap.check(run, built(run, rows(9)))
+    assert questions_table.check_raised(run, built(run, rows(5), 5)) == {}
+    cut = questions_table.check_raised(run, built(run, rows(9)))
     assert cut == {("a", 1): 5, ("b", 0): 5, ("b", 1): 5}
     clamped = [rows(9)[0], rows(5)[1]]
-    assert raised_cap.check(run, built(run, clamped)) == {("a", 1): 5}
+    assert questions_table.check_raised(run, built(run, clamped)) == {("a", 1): 5}
     add_attempts(run, {"c": "~"}, part="other")  # of a question that is not the run's
-    assert raised_cap.check(run, built(run, rows(9))) == cut
+    assert questions_table.check_raised(run, built(run, rows(9))) == cut
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {runfolder.RAISED: [{}]})
-    said = differences.lines({"a": run}, outcomes.read(run).codes[None])
+    said = cohort.differences({"a": run}, outcomes.read(run).codes[None])
     assert len(said) == 1 and "3 of a" in said[0]
 
 
@@ -211,23 +210,23 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
 
     run.cfg.engine.args["presence_penalty"] = 0.5
     with pytest.raises(UserError, match=r"presence_penalty .*tag=NAME"):
-        raised_cap.check(run, built(run, rows(9)))
+        questions_table.check_raised(run, built(run, rows(9)))
     run.cfg.engine.args.clear()
     with (
-        heartbeat.Heartbeat(run.path, "0000000000000001-here-1"),
+        claims.Heartbeat(run.path, "0000000000000001-here-1"),
         pytest.raises(UserError, match="workers are sampling with 5"),
     ):
-        raised_cap.check(run, built(run, rows(9)))
+        questions_table.check_raised(run, built(run, rows(9)))
     turns = [row | {"prompt_token_ids": None} for row in rows(9)]
     with pytest.raises(UserError, match="chat turns have none"):
-        raised_cap.check(run, built(run, turns))
+        questions_table.check_raised(run, built(run, turns))
     part = run.attempts / "00000.parquet"
     table = pa.Table.from_pylist(
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
-    parquet.write_part(part, table)
+    shards.write_part(part, table)
     with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
-        raised_cap.check(run, built(run, rows(9)))
+        questions_table.check_raised(run, built(run, rows(9)))
     with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
         continuing.stored(run, {("a", 1)})  # of trials that were not asked for when it was raised
     manifest = runfolder.read_manifest(run)
@@ -241,19 +240,19 @@ def test_of_a_key_s_rows_the_one_of_the_highest_cap_is_read(tmp_path: Path) -> N
     part = pq.read_table(run.attempts / "00000.parquet").to_pylist()
     for cap, start in ((9, 5), (10, 9)):
         longer = [r | {"completion_tokens": cap, "continued_from": start} for r in part[:2]]
-        parquet.write_part(
+        shards.write_part(
             run.attempts / f"00001-upto{cap}.parquet",
             pa.Table.from_pylist(longer[: 11 - cap], schema=ATTEMPTS),
         )
     read = {key: row["completion_tokens"] for key, row in attempts(run.path).items()}
     assert sorted(read.values()) == [5, 5, 5, 5, 9, 10]
     # The grade of the old row is none of what the attempt is now.
-    assert graded.ruled(run, []).num_rows == 4
+    assert outcomes.ruled(run, []).num_rows == 4
     grades = pq.read_table(run.grades / "00000.parquet").to_pylist()
     for cap in (9, 10):
         again = [row | {"outcome": "timeout", "reason": str(cap)} for row in grades[: 11 - cap]]
         add_grades(run, f"00001-upto{cap}", again)
-        words = graded.ruled(run, ["reason"])["reason"].to_pylist()
+        words = outcomes.ruled(run, ["reason"])["reason"].to_pylist()
         assert words.count("made by hand") == 4 and words.count("10") == (cap == 10)
     assert sorted(words)[:2] == ["10", "9"] and len(words) == 6
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked import SETTINGS, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
 
-from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store import shards
 
 SAMPLED = "stages=[prepare,generate]"
 # Holds a command that found no manifest and is about to make it, for as long as a file is there.
@@ -164,7 +164,7 @@ def test_damaged_attempts_are_made_again_and_no_others(
     folder = tmp_path / "run"
     shutil.copytree(reference[0], folder)
     [part] = (folder / "attempts").glob("*.parquet")
-    parquet.write_part(part, pq.read_table(part), rows_per_group := 32)  # two groups
+    shards.write_part(part, pq.read_table(part), rows_per_group := 32)  # two groups
     data, group = bytearray(part.read_bytes()), pq.ParquetFile(part).metadata.row_group(0)
     columns = {c.path_in_schema: c for c in map(group.column, range(group.num_columns))}
     if place == "footer":

@@ -9,7 +9,7 @@ from forked import BATCH, TRIALS, Command, Forker
 
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks.servers import Server
@@ -21,7 +21,7 @@ ASKED += [f"prompt.stop={json.dumps(STOP)}"]
 
 def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
     names = [*KEY, "text", "finish_reason", "token_ids", "logprobs", "completion_tokens"]
-    batches = shards.batches(folder / "attempts", ATTEMPTS, names, parquet.Damage())
+    batches = shards.batches(folder / "attempts", ATTEMPTS, names, shards.Damage())
     rows = [row for batch in batches for row in batch.to_pylist()]
     return {(row["question_id"], row["trial"]): row for row in rows}
 

@@ -20,8 +20,8 @@ SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
 # What silence means, in seconds that a test can wait for.
 QUICK = """
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.workers import heartbeat
-lease.EXPIRE_S, heartbeat.HEARTBEAT_S = 4.0, 0.5
+from bayes_at_n.pipeline.workers import claims
+lease.EXPIRE_S, claims.HEARTBEAT_S = 4.0, 0.5
 """
 # A host of its own, whose clock is wrong: nobody can ask whether a process there lives.
 ELSEWHERE = (

@@ -14,9 +14,9 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import attempts, review, stage
 from bayes_at_n.pipeline.prepare import questions
-from bayes_at_n.pipeline.store import graded, parquet
+from bayes_at_n.pipeline.store import outcomes, shards
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.guard import Moved
+from bayes_at_n.pipeline.workers.stopping import Moved
 from bayes_at_n.verifiers.answers import grading
 
 # Per question the completions; the gold answers are 2, 1/2 and x+1.
@@ -38,24 +38,24 @@ def ungraded_run(folder: Path, *overrides: str, texts: dict[str, list[str]] = TE
 
 
 def test_a_renamed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", parquet.read
+    run, moved, read = ungraded_run(tmp_path / "run"), tmp_path / "moved", shards.read
 
     def moving(*arguments: Any) -> Any:
         yield from read(*arguments)
         if not moved.exists():
             run.path.rename(moved)
 
-    monkeypatch.setattr(parquet, "read", moving)
+    monkeypatch.setattr(shards, "read", moving)
     with pytest.raises(Moved, match="renamed"):
         stage.grade(run)
     assert not run.path.exists()
     monkeypatch.undo()
     run.cfg.run_dir = str(moved)
     stage.grade(run)
-    assert outcomes(run) == EXPECTED
+    assert outcomes_of(run) == EXPECTED
 
 
-def outcomes(run: Run) -> dict[str, list[str]]:
+def outcomes_of(run: Run) -> dict[str, list[str]]:
     by_key = grades(run)
     return {q: [by_key[q, i]["outcome"] for i in range(len(TEXTS[q]))] for q in TEXTS}
 
@@ -312,4 +312,4 @@ def test_a_grader_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     file.write_text("def same(gold, response):\n  return (\n", encoding="utf-8")
     run = ungraded_run(tmp_path / "run", f"dataset.answer=python:{file}:same", texts=OWN_TEXTS)
     with pytest.raises(UserError, match=r"own\.py:2: no Python"):
-        graded.settings(run.cfg)
+        outcomes.grade_settings(run.cfg)

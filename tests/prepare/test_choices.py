@@ -13,12 +13,12 @@ from helpers import demo_questions, grades, make_run, write_questions
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.dataset import DatasetConfig, FieldNames
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.settings import DatasetConfig, FieldNames
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import options as lines_of
@@ -152,7 +152,7 @@ def answering(run: Run, letter_of: Any) -> Run:
     marks = dict.fromkeys(rows, "+" * TRIALS)
     folder = run.path.with_name(f"{run.path.name}-answered")
     made = make_run(folder, marks, texts=texts)
-    parquet.write_part(
+    shards.write_part(
         folder / "questions.parquet", pa.Table.from_pylist([*rows.values()], schema=QUESTIONS)
     )
     shutil.copy(run.manifest, folder)

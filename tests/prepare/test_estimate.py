@@ -13,8 +13,8 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
 from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.prepare import estimate
-from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.store.sessions import Totals
+from bayes_at_n.pipeline.store import shards
+from bayes_at_n.pipeline.store.runfolder import Totals
 from benchmarks import models, synthetic
 
 LAYERS, HEADS, SIZE, WEIGHTS = 36, 8, 128, 8_044_936_192  # Qwen3-4B
@@ -104,6 +104,6 @@ def test_no_attempts_take_more_disk_than_estimated(tmp_path: Path) -> None:
     """Random ids, log-probs and text hardly compress: real attempts are smaller."""
     rng, tokens = np.random.default_rng(0), 15_000
     keys = [("q", trial) for trial in range(40)]
-    parquet.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
+    shards.write_part(tmp_path / "part.parquet", synthetic.attempts(rng, keys, tokens))
     each = (tmp_path / "part.parquet").stat().st_size / (len(keys) * tokens)
     assert each == pytest.approx(estimate.BYTES_PER_TOKEN, abs=0.15)

@@ -9,10 +9,10 @@ from helpers import CHATML, Capsys, Setup, arithmetic, make_model, write_questio
 from tiny_models import lora
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import differences
+from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import questions_table, stage
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -30,7 +30,7 @@ def setup(tiny: Path, tmp_path: Path) -> Setup:
 def test_what_is_written(setup: Setup) -> None:
     run = setup.run()
     stage.prepare(run)
-    rows = parquet.read_whole(setup.folder / "questions.parquet", QUESTIONS).to_pylist()
+    rows = shards.read_whole(setup.folder / "questions.parquet", QUESTIONS).to_pylist()
     assert [r["question_id"] for r in rows] == [f"sums-0{n}" for n in range(1, 5)]
     assert rows[0]["problem"] == "1+1?" and rows[0]["gold"] == "2"
     assert rows[0]["prompt"].startswith("<|im_start|>user\n1+1?\n\nPlease reason step by step")
@@ -157,7 +157,7 @@ def test_examples_stand_before_every_question_and_never_itself(
     ]
     identity = runfolder.read_manifest(run)["identity"]
     assert identity["prompt.shots"] == 2 and len(identity["prompt.shots_hash"]) == 16
-    assert differences.protocol(run)["prompt.shots_hash"] == identity["prompt.shots_hash"]
+    assert cohort.protocol(run)["prompt.shots_hash"] == identity["prompt.shots_hash"]
     stage.prepare(setup.run(*settings))
     assert "prompt.shots is 2 there and 0 here" in setup.refused(*settings[:3])
     solved(tmp_path, 1)

@@ -12,7 +12,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.records import ExportConfig, RecordsConfig
 from bayes_at_n.pipeline.records.exporting import export
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.runfolder import Run
 
 QWEN, OSS = "Qwen/Qwen3-4B-Thinking-2507", "openai/gpt-oss-20b"
@@ -103,7 +103,7 @@ def opened(folder: Path) -> Run:
 
 
 def rows_of(run: Run, name: str, columns: pa.Schema) -> list[dict[str, Any]]:
-    damage = parquet.Damage()
+    damage = shards.Damage()
     batches = shards.batches(run.path / name, columns, columns.names, damage)
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert not damage.lines

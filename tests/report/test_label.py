@@ -10,9 +10,8 @@ from helpers import again, make_run, run_of
 
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.report import label
-from bayes_at_n.pipeline.score import people
+from bayes_at_n.pipeline.score import labels
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import labels
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 MARKS = {f"q{i}": "1100101101" for i in range(1, 7)}  # 60 attempts
@@ -55,7 +54,7 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
-    table = people.of_runs([("run", run)])
+    table = labels.table([("run", run)])
     assert (
         table
         and table.rows[0]["missed"]

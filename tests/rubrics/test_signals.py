@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
-from bayes_at_n.pipeline.store import parquet
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -44,7 +44,7 @@ def made(folder: Path) -> Run:
     change_attempts(run, with_logprobs)
     questions = [row | {"prompt_logprobs": PROMPTS[row["question_id"]]} for row in run.questions]
     path = folder / "questions.parquet"
-    parquet.write_part(path, pa.Table.from_pylist(questions, QUESTIONS))
+    shards.write_part(path, pa.Table.from_pylist(questions, QUESTIONS))
     return Run(run.cfg)
 
 

@@ -15,7 +15,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.display.table import decimals
-from bayes_at_n.pipeline.score import shown as shown_of
+from bayes_at_n.pipeline.score import headline as shown_of
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse

@@ -12,8 +12,9 @@ import pytest
 from helpers import Capsys, add_verdicts, again, close, make_run, ragged
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.grade import classes, stage
+from bayes_at_n.pipeline.grade import stage
 from bayes_at_n.pipeline.rubrics import signals
+from bayes_at_n.pipeline.score import answers
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import Ballots, Counts
@@ -142,7 +143,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_answers_are_classes_of_the_grader(run: Run) -> None:
-    assert classes.classes_of(run).tolist() == [[1, 2, 2, 2, 1, 3, 0, 1], [2, 3, 3, 3, 2, 2, 1, 1]]
+    assert answers.classes_of(run).tolist() == [[1, 2, 2, 2, 1, 3, 0, 1], [2, 3, 3, 3, 2, 2, 1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_answers_are_compared_as_their_kind_is(
     tmp_path: Path, kind: str, texts: list[str], codes: list[int]
 ) -> None:
     run = voted(tmp_path, kind, f"dataset.answer={kind}", said={"q1": texts})
-    assert classes.classes_of(run).tolist() == [codes]
+    assert answers.classes_of(run).tolist() == [codes]
 
 
 NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
@@ -188,7 +189,7 @@ def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsy
     signals.make(run)
     score(again(run, asked))
     scores = json.loads((run.path / "scores.json").read_text())
-    codes = classes.classes_of(run)
+    codes = answers.classes_of(run)
     close(scores["metrics"]["cons@4"]["value"], scoring.cons_at_k(codes, 4))
     # All attempts are equally confident: the vote of all is 1/2 of a tie, and lost.
     close(scores["metrics"]["cons-confidence@8"]["value"], 0.25)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers.heartbeat import Heartbeat
+from bayes_at_n.pipeline.workers.claims import Heartbeat
 
 FIRST, SECOND, THIRD = (f"{1795298536000000 + i}-n{i}-{11 + i}" for i in range(3))  # workers
 

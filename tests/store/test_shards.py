@@ -13,7 +13,7 @@ import pytest
 
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.store import parquet, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 FORK = multiprocessing.get_context("fork")
@@ -28,7 +28,7 @@ def rows(count: int, text: str = "first", start: int = 0) -> list[dict[str, Any]
 
 
 def part(path: Path, made: list[dict[str, Any]], columns: pa.Schema = SMALL) -> Path:
-    parquet.write_part(path, pa.Table.from_pylist(made, columns))
+    shards.write_part(path, pa.Table.from_pylist(made, columns))
     return path
 
 
@@ -42,9 +42,9 @@ def write_journal(path: Path, made: list[dict[str, Any]], per_frame: int = 3) ->
 
 def stored(
     folder: Path, columns: pa.Schema = SMALL
-) -> tuple[dict[tuple[str, int], dict[str, Any]], parquet.Damage]:
+) -> tuple[dict[tuple[str, int], dict[str, Any]], shards.Damage]:
     """Every readable row by its key; fails if a key comes twice."""
-    damage, found = parquet.Damage(), dict[tuple[str, int], dict[str, Any]]()
+    damage, found = shards.Damage(), dict[tuple[str, int], dict[str, Any]]()
     for batch in shards.batches(folder, columns, columns.names, damage):
         for row in batch.to_pylist():
             key = (row["question_id"], row["trial"])
@@ -136,7 +136,7 @@ def test_a_flipped_byte_anywhere_in_a_part_is_noticed_or_harmless(
 
 @pytest.mark.parametrize("place", ["footer", "text"])
 def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: str) -> None:
-    made = attempts(3 * parquet.ROWS_PER_GROUP)
+    made = attempts(3 * shards.ROWS_PER_GROUP)
     path = part(tmp_path / "a.parquet", made, ATTEMPTS)
     meta = pq.ParquetFile(path).metadata
     at = path.stat().st_size - 8 - meta.serialized_size + 2  # in the footer
@@ -145,7 +145,7 @@ def test_damaged_rows_are_set_aside_and_sound_ones_kept(tmp_path: Path, place: s
         at = chunk.data_page_offset + chunk.total_compressed_size // 2
     flip(path, at)
     found, damage = stored(tmp_path, ATTEMPTS)
-    lost = len(made) if place == "footer" else parquet.ROWS_PER_GROUP
+    lost = len(made) if place == "footer" else shards.ROWS_PER_GROUP
     assert len(found) == len(made) - lost and "a.parquet" in str(damage)
     shards.set_aside(damage, ATTEMPTS)
     names = {path.name for path in tmp_path.iterdir()}

@@ -15,7 +15,7 @@ from helpers import Capsys, add_verdicts, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.store import parquet, runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import MEANS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import evaluate
@@ -31,7 +31,7 @@ def rows(run: Run, folder: str, columns: pa.Schema, **values: Any) -> None:
     blank = dict.fromkeys(columns.names)
     keys = [{"question_id": qid, "trial": trial} for qid, trial in run.keys]
     table = pa.Table.from_pylist([blank | key | values for key in keys], columns)
-    parquet.write_part(run.path / folder / "00000.parquet", table)
+    shards.write_part(run.path / folder / "00000.parquet", table)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import parquet, runfolder, shards, tables
+from bayes_at_n.pipeline.store import runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_a_journal_is_graded_as_far_as_it_goes(run: Run) -> None:
     [part] = run.attempts.glob("*.parquet")
-    rows = parquet.read_whole(part, ATTEMPTS).to_pylist()
+    rows = shards.read_whole(part, ATTEMPTS).to_pylist()
     part.unlink()
     journal = Journal(run.attempts / "_w-00000.journal", ATTEMPTS)
     for row in rows[:2]:
@@ -95,7 +95,7 @@ def spoil(path: Path, column: str) -> None:
 def test_every_file_of_a_folder_is_read(run: Run, capsys: Capsys) -> None:
     score(run)
     [part] = run.attempts.glob("*.parquet")
-    rows = parquet.read_whole(part, ATTEMPTS).to_pylist()
+    rows = shards.read_whole(part, ATTEMPTS).to_pylist()
     [grades] = run.grades.glob("*.parquet")
     spoil(grades, "outcome")
     spoil(run.path / "questions.parquet", "gold")

@@ -9,7 +9,7 @@ from made_windows import DEMO, ckpts, planned
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance
 from bayes_at_n.pipeline.training import windows
 
 
@@ -78,7 +78,7 @@ def test_names_of_runs_are_those_of_the_models_own_checkpoints(place: Path) -> N
     _, made = planned("model=demo", f"checkpoints={DEMO}", "merge=4", "dataset=demo")
     own = compose.load(["model=demo", "model.checkpoint=step-3900", "dataset=demo"])
     single = next(one for one in made.evaluations if one.run.path == Path(own.run_dir))
-    assert runfolder.identity(single.run.cfg) == runfolder.identity(own)
+    assert provenance.identity(single.run.cfg) == provenance.identity(own)
     assert made.label == "demo" and made.out == Path("runs/demo/_trajectory/demo")
     two = planned("model=demo", f"checkpoints={DEMO}", "dataset=demo,aime25", "tag=t")[1]
     assert two.out == Path("runs/_trajectory/demo-t")

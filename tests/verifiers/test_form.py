@@ -8,7 +8,7 @@ import pytest
 from helpers import make_run
 
 from bayes_at_n.pipeline.grade import stage
-from bayes_at_n.pipeline.store import graded, parquet
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.verifiers.maths.form import same_form
@@ -60,13 +60,13 @@ def test_questions_of_a_run_may_ask_for_a_form(tmp_path: Path) -> None:
 
     def outcomes() -> list[tuple[str, ...]]:
         stage.grade(run)
-        rows = graded.ruled(run, ["outcome", "layer"]).to_pylist()
+        rows = outcomes.ruled(run, ["outcome", "layer"]).to_pylist()
         rows.sort(key=lambda row: (row["question_id"], row["trial"]))
         return [(row["outcome"], row["layer"]) for row in rows]
 
     right, wrong = ("correct", "number"), ("wrong", "number")
     assert outcomes() == [right, right, right, wrong]
     rows = [row | {"form": "strict" * (row["question_id"] == "q1")} for row in run.questions]
-    parquet.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
+    shards.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     run = Run(run.cfg)
     assert outcomes() == [("wrong", "form"), right, right, wrong]

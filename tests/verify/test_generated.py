@@ -16,10 +16,10 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import stage as score
-from bayes_at_n.pipeline.store import graded, outcomes
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage
-from bayes_at_n.verifiers.judge.agreement import krippendorff
+from bayes_at_n.verifiers.judge.quality import krippendorff
 from benchmarks.servers import Server
 
 TEXTS = {"q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}"], "q2": ["so 2", "5", "no"]}
@@ -40,7 +40,7 @@ def with_judge(folder: Path, model: Path, *more: str, **made: Any) -> Run:
 
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     names = ["a", "b", "c", "label", "points", "votes"]
-    table = graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
+    table = outcomes.VERDICTS_TABLE.read(run, names, None).table.to_pylist()
     return {(row["question_id"], row["trial"]): row for row in table}
 
 
@@ -158,7 +158,7 @@ def test_the_demo_s_judge_on_vllm(
     run = Run(load_folder(folder, []))
     after = judgements(run)
     assert 20 < len(before) < len(after) and before.items() <= after.items()
-    grades = graded.graded(run)
+    grades = outcomes.graded(run)
     pairs = Counter(zip(grades["ruled"].to_pylist(), grades["outcome"].to_pylist(), strict=True))
     n = grades.num_rows
     alike = sum(count for (rule, judge), count in pairs.items() if rule == judge)

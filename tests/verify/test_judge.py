@@ -19,11 +19,11 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import review
 from bayes_at_n.pipeline.report import attempts
 from bayes_at_n.pipeline.rubrics import categories, signals
-from bayes_at_n.pipeline.status.counts import count, score
-from bayes_at_n.pipeline.store import outcomes, parquet, tables
+from bayes_at_n.pipeline.status.progress import count, score
+from bayes_at_n.pipeline.store import outcomes, shards, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, WRONG
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, texts
+from bayes_at_n.pipeline.verify import prompts, stage
 
 VERIFIER = [
     "verifier.name=demo",
@@ -134,7 +134,7 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
 
 def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     run = opened(folder, "dataset.judge=unmatched")
-    real, parts = parquet.write_part, []
+    real, parts = shards.write_part, []
 
     def die(path: Path, *more: Any) -> None:
         if path.parent.parent.name == "label_logprobs" and len(parts) == 2:
@@ -143,8 +143,8 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
         real(path, *more)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(texts, "ROWS", 8)
-        patched.setattr(parquet, "write_part", die)
+        patched.setattr(prompts, "ROWS", 8)
+        patched.setattr(shards, "write_part", die)
         stage.verify(run)
     assert len(parts) == 2 and not table(folder, "verdicts")
     assert read(run, quiet=True) == resolved(folder, "unmatched")  # "pending", never wrong

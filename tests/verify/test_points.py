@@ -11,16 +11,17 @@ import pytest
 from helpers import again, make_run
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import data
+from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.settings import VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import verifier_as_model
+from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.score import stage as score
-from bayes_at_n.pipeline.store import graded, origin, outcomes, parquet, runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import generated, prompts, stage, texts
+from bayes_at_n.pipeline.verify import generated, prompts, stage
 
 M, N = 5, 4
 JUDGE = ["verifier=judge-proof", "verifier.engine.name=transformers", "verifier.engine.device=cpu"]
@@ -48,7 +49,7 @@ def written(run: Run, said: list[list[Any]]) -> Run:
     """The run after its judge has written this, three times, and `verify`."""
     template = prompts.read_template(run.cfg.verifier)
     judge = generated.judge_of(run, stage.identity(run.cfg, verifier_as_model(run.cfg), template))
-    attempts = texts.texts_to_judge(run, template)
+    attempts = prompts.texts_to_judge(run, template)
     generated._prepare(run, judge, template, attempts)
     named = zip(attempts["judged"].to_pylist(), attempts["key"].to_pylist(), strict=True)
     rows = [
@@ -58,9 +59,9 @@ def written(run: Run, said: list[list[Any]]) -> Run:
         for of in [said[key >> 32][key & 0xFF]]
     ]
     whole = [row | {"seed": 1, "finish_reason": "stop"} for row in rows]
-    columns = ATTEMPTS.with_metadata(origin.part_metadata(runfolder.read_manifest(judge)))
+    columns = ATTEMPTS.with_metadata(provenance.part_metadata(runfolder.read_manifest(judge)))
     path = judge.attempts / "0000000000000001-n1-1-00000.parquet"
-    parquet.write_part(path, pa.Table.from_pylist(whole, columns))
+    shards.write_part(path, pa.Table.from_pylist(whole, columns))
     stage.verify(run)
     return again(run)
 
@@ -100,7 +101,7 @@ def test_comparing_and_settling_on_points(tmp_path: Path, tiny_model: Path) -> N
     np.testing.assert_allclose(scores.avg.value, stack.mean(axis=(1, 2)))
     rows = {row["model"]: row for row in leaderboard.leaderboard(found, cfg).rows}
     assert rows["a"]["pass_at_2"] == scoring.pass_at_k((stack[0] == 1).astype(int), 2)
-    known = data.of_complete([str(folder) for folder in folders])
+    known = looks.of_complete([str(folder) for folder in folders])
     np.testing.assert_allclose(scoring.values(known.codes), stack)
 
     other = judged(
@@ -139,7 +140,7 @@ def test_several_judges_and_votes(tmp_path: Path, tiny_model: Path) -> None:
         stage.verify(run)
         scored = scoring.values(outcomes.read(run).matrix)
         names = ["a", "points", "votes"]
-        for row in graded.VERDICTS_TABLE.read(run, names, None).table.to_pylist():
+        for row in outcomes.VERDICTS_TABLE.read(run, names, None).table.to_pylist():
             place = int(row["question_id"][1:]), row["trial"]
             unit = units[place[0] * N + place[1]]
             assert sorted(map(int, row["votes"])) == sorted(unit)

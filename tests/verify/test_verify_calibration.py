@@ -16,12 +16,12 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import dependence
 from bayes_at_n.pipeline.rubrics.rubric import load
-from bayes_at_n.pipeline.store import graded, tables
+from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, stage, texts
+from bayes_at_n.pipeline.verify import calibrate, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import digest, read_template
-from bayes_at_n.verifiers.judge.labels import log_softmax
+from bayes_at_n.verifiers.judge.calibration import log_softmax
 
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 PAPER = ("verifier.calibration=question", "verifier.clip=null")  # nothing cut off
@@ -67,8 +67,8 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
     """
     template = read_template(run.cfg.verifier)
     made_by = stage.identity(run.cfg, verifier_as_model(run.cfg), template)
-    hashes = texts.texts_to_judge(run, template)["judged"].to_pylist()
-    probes = calibrate.probes(run)
+    hashes = prompts.texts_to_judge(run, template)["judged"].to_pylist()
+    probes = prompts.probes(run)
     hashes += [digest(probe) for probe in probes]
     of_probes = [nothing[probe.question_id] for probe in probes]
     values = calibrate.label_columns(np.vstack([logprobs, *of_probes]), "logprob_")
@@ -91,16 +91,16 @@ def measured(run: Run) -> Any:
 
 
 def stored(run: Run, *columns: str) -> np.ndarray:
-    table = graded.read_verdicts(run, columns).table
+    table = outcomes.read_verdicts(run, columns).table
     return np.stack([table[name].to_numpy() for name in columns], axis=1).astype(np.float64)
 
 
 def regrade(run: Run, change: Callable[[Any], Any]) -> None:
     """Replace a run's grades; its verdicts are pending."""
     [part] = tables.parts(run.attempts)
-    grades = graded.GRADES_TABLE
+    grades = outcomes.GRADES_TABLE
     table, _ = grades.made(run.path, part.stem, grades.columns.names)
-    grades.write(run.path, part.stem, change(table), graded.inputs(run), part.mark)
+    grades.write(run.path, part.stem, change(table), outcomes.grade_inputs(run), part.mark)
     (run.path / "verdicts" / f"{part.stem}.parquet").unlink()
 
 
@@ -126,7 +126,7 @@ def test_verdicts_on_recorded_log_probs_change_only_with_the_version(tmp_path: P
         run = again(run, *f"verifier.calibration={how}".split())
         found.append(np.round(stored(run, *columns), 4) + 0.0)
     made = hashlib.sha256(np.stack(found).tobytes()).hexdigest()[:16]
-    assert (graded.VERDICTS_TABLE.version, made) == MADE
+    assert (outcomes.VERDICTS_TABLE.version, made) == MADE
 
 
 def unsaid(table: Any, first: int) -> list[str]:

@@ -26,13 +26,13 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
-from bayes_at_n.pipeline.store import graded, parquet, runfolder, tables
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, judge, stage, texts
+from bayes_at_n.pipeline.verify import calibrate, judge, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template
-from bayes_at_n.pipeline.workers import heartbeat
-from bayes_at_n.verifiers.judge.agreement import agreement
+from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.verifiers.judge.quality import agreement
 
 TEXTS = {
     "q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}", "no box", r"\boxed{2}"],
@@ -98,7 +98,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
     """What readers see."""
     names = [name for name in VERDICTS.names if name not in ("question_id", "trial")]
-    table = graded.VERDICTS_TABLE.read(run, names, None).table
+    table = outcomes.VERDICTS_TABLE.read(run, names, None).table
     return {(row["question_id"], row["trial"]): row for row in table.to_pylist()}
 
 
@@ -192,7 +192,7 @@ def test_calibration_changes_without_the_model(
     before = rows(run)
     changed = again(run, "verifier.temperature=3", "verifier.average=logit")
     with pytest.raises(tables.Stale, match=r"verdicts .*average, temperature.*verify"):
-        graded.read_verdicts(changed, ["a"])
+        outcomes.read_verdicts(changed, ["a"])
     stage.verify(changed)
     after = rows(changed)
     for q, of_question in TEXTS.items():
@@ -211,10 +211,10 @@ def test_calibration_changes_without_the_model(
 def test_only_prompts_without_content_are_asked_for(run: Run, asked: list[list[int]]) -> None:
     stage.verify(run)
     said = rows(run)
-    for prompts in (3, 0):
+    for expected in (3, 0):
         asked.clear()
         stage.verify(again(run, "verifier.calibration=contextual"))
-        assert len(asked) == prompts
+        assert len(asked) == expected
     assert all(row["logprob_a"] == said[key]["logprob_a"] for key, row in rows(run).items())
     assert judged(run) == DISTINCT + 3
 
@@ -224,7 +224,7 @@ def test_a_text_is_judged_once(run: Run, template: Path, asked: list[list[int]])
     first = rows(run)
     template.write_text(TEMPLATE + " Judge!")
     with pytest.raises(tables.Stale, match="template"):
-        graded.read_verdicts(run, ["a"])
+        outcomes.read_verdicts(run, ["a"])
     stage.verify(run)
     assert len(asked) == 2 * DISTINCT == judged(run) and rows(run) != first
     template.write_text(TEMPLATE)
@@ -268,15 +268,15 @@ def test_a_continued_attempt_is_judged_anew(run: Run, asked: list[list[int]]) ->
     longer, same = (row | {"continued_from": 5} for row in stored if row["trial"] == 0)
     longer["text"] += " and more"
     parts = pa.Table.from_pylist([longer, same], schema=ATTEMPTS)
-    parquet.write_part(run.attempts / "00001-upto9.parquet", parts)
-    assert graded.read_verdicts(run, []).pending == 2  # their old verdicts are not shown
+    shards.write_part(run.attempts / "00001-upto9.parquet", parts)
+    assert outcomes.read_verdicts(run, []).pending == 2  # their old verdicts are not shown
     stage.verify(run)
     assert len(asked) == 1  # the other one's text is what it was
-    assert len(rows(run)) == 12 and graded.read_verdicts(run, []).pending == 0
+    assert len(rows(run)) == 12 and outcomes.read_verdicts(run, []).pending == 0
 
 
 def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, moved = texts.read, run.path.with_name("moved")
+    read, moved = prompts.read_batch, run.path.with_name("moved")
 
     def moving(run: Run, plan: Any, number: int) -> Any:
         found = read(run, plan, number)
@@ -284,7 +284,7 @@ def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.Monkey
             run.path.rename(moved)
         return found
 
-    monkeypatch.setattr(texts, "ROWS", 4)
+    monkeypatch.setattr(prompts, "ROWS", 4)
     monkeypatch.setattr(judge, "read", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
@@ -340,15 +340,15 @@ from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.workers import heartbeat
+from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage, texts
 
-texts.ROWS, heartbeat.HEARTBEAT_S = 4, 0.1
+texts.ROWS, claims.HEARTBEAT_S = 4, 0.1
 real = parquet.write_part
 def write_part(path, table):
     real(path, table)
-    heartbeat.HANG_S = 0.5
+    claims.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
 parquet.write_part = write_part
 stage.verify(Run(load_folder(Path("{folder}"), [])))
@@ -357,7 +357,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 
 def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
-    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == heartbeat.HUNG
+    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == claims.HUNG
     said = log.read_text()
     assert "verifier.engine=transformers hangs: no response in 0.5 s" in said
     assert "Traceback" not in said

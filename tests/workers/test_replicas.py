@@ -31,8 +31,8 @@ process.PROGRAM = [sys.executable, "-c", {code!r}]
 REPLICA = "import sys\nfrom bayes_at_n.pipeline.workers import process\nsys.exit(process.main())"
 SHORT_EXPIRY = """
 from bayes_at_n.pipeline.base import lease
-from bayes_at_n.pipeline.workers import heartbeat
-heartbeat.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
+from bayes_at_n.pipeline.workers import claims
+claims.HEARTBEAT_S, lease.EXPIRE_S = 0.5, 3.0
 """
 
 

@@ -17,7 +17,7 @@ from helpers import demo_questions, write_questions
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import devices, resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
@@ -28,7 +28,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.generate.worker import work
+from bayes_at_n.pipeline.generate.stage import work
 from bayes_at_n.pipeline.store.runfolder import Run
 try:
     work([Run(load_folder(Path(name), [])) for name in {folders}])
@@ -39,7 +39,7 @@ os._exit(0)
 """
 # The second run's folder is renamed when it holds some attempts.
 MOVING = """
-from bayes_at_n.pipeline.generate.writer import AttemptWriter
+from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 def hook(append=AttemptWriter.append):
     def appending(self, rows):
         append(self, rows)
@@ -62,7 +62,7 @@ def pair(prepared: Path, tmp_path: Path) -> list[Path]:
     run = Run(load_folder(folders[1], more))
     runfolder.save_config(run)
     manifest = json.loads((folders[0] / "manifest.json").read_text())
-    manifest["identity"] |= runfolder.identity(run.cfg)
+    manifest["identity"] |= provenance.identity(run.cfg)
     runfolder.write_json(run.manifest, manifest)
     return folders
 

@@ -1,0 +1,50 @@
+"""Results as files: every form of every table, and nothing of an earlier call left."""
+
+import json
+from pathlib import Path
+
+from bayes_at_n.pipeline.display import style
+from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.store.selection import write_results
+
+
+def names(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+
+
+def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
+    table = Table("t", [Column("a", "a")], [{"a": 1.5}])
+    figure, _ = style.panels(style.COLUMN, 2.0, "a figure")
+    out = tmp_path / "out"
+    written = write_results(
+        out,
+        "verb",
+        {"score": float("nan")},
+        {"one": table, "part/two": table},
+        {"shape": figure},
+        {"verb.md": "text"},
+    )
+    forms = {
+        f"{stem}.{end}" for stem in ("one", "part/two") for end in ("csv", "json", "tex", "md")
+    }
+    kept = {"shape.png", "shape.pdf", "verb.md"}
+    assert names(out) == forms | kept | {"verb.json"} == {str(p.relative_to(out)) for p in written}
+    record = json.loads((out / "verb.json").read_text())
+    assert record == {"score": None, "files": sorted(forms | kept)}
+
+    (out / "mine.txt").write_text("")
+    (tmp_path / "outside.csv").write_text("")
+    record["files"] += ["../outside.csv", str(tmp_path / "outside.csv"), 7]
+    (out / "verb.json").write_text(json.dumps(record))
+    write_results(out, "other", {}, {"three": table})
+    write_results(out, "verb", {}, {"one": table})
+    stems = ("one", "three")
+    forms = {f"{stem}.{end}" for stem in stems for end in ("csv", "json", "tex", "md")}
+    assert names(tmp_path) == {"outside.csv"} | {
+        f"out/{name}" for name in forms | {"mine.txt", "verb.json", "other.json"}
+    }
+    assert not (out / "part").exists()
+    for damaged in ("{", "[]", '{"files": 3}'):
+        (out / "verb.json").write_text(damaged)
+        write_results(out, "verb", {}, {})
+        assert (out / "one.csv").exists()
