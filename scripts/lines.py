@@ -26,7 +26,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/cli": 1_026,
     "pipeline/cluster": 418,
     "pipeline/compare": 2_789,
-    "pipeline/config": 2_855,
+    "pipeline/config": 2_844,
     "pipeline/display": 709,
     "pipeline/engines": 2_880,
     "pipeline/generate": 1_206,
@@ -40,7 +40,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/score": 1_640,
     "pipeline/status": 553,
     "pipeline/store": 2_212,
-    "pipeline/training": 3_083,
+    "pipeline/training": 3_079,
     "pipeline/verify": 1_474,
     "pipeline/workers": 1_903,
     "prompts": 355,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_481,
     "verifiers": 6_883,
-    "product": 57_304,
+    "product": 57_289,
 }
 
 

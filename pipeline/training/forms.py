@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.base.console import percent
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, columns
 from bayes_at_n.pipeline.plots import checkpoints as plots
 from bayes_at_n.pipeline.plots.checkpoints import Curve

@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.base import atomic, children, lease, program
 from bayes_at_n.pipeline.base.console import Meter, duration, note, si
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
-from bayes_at_n.pipeline.config.trajectory import MergeConfig
+from bayes_at_n.pipeline.config.multirun import MergeConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.training import checkpoints
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, Weights, fingerprint

@@ -16,7 +16,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import note, percent, results
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.trajectory import ReversalConfig
+from bayes_at_n.pipeline.config.multirun import ReversalConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import selection

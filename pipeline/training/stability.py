@@ -15,8 +15,7 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import Meter, note, results, warn
-from bayes_at_n.pipeline.config.settle import Request
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import Request, TrajectoryConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.store import selection

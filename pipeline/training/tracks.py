@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
 from bayes_at_n.pipeline.compare.cohort import Cohort, protocol
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.trajectory import PriceSettings
+from bayes_at_n.pipeline.config.multirun import PriceSettings
 from bayes_at_n.pipeline.score.likelihood import accuracy, by_question
 from bayes_at_n.pipeline.store import outcomes, selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run, open_run

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bayes_at_n.pipeline.base.console import note, plural, results, warnings_once
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.trajectory import load
+from bayes_at_n.pipeline.config.multirun import load_trajectory
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.training import evaluate, stability, tracks, windows
@@ -24,7 +24,7 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
     checkpoints or run folders; unfinished runs, with the exit status of the last. OSError: the
     folder of the results cannot be created or written.
     """
-    request = load(settings)
+    request = load_trajectory(settings)
     if request.cfg.watch.folder and not dry_run:
         from bayes_at_n.pipeline.training import watch
 

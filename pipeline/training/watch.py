@@ -18,8 +18,7 @@ from typing import Any
 
 from bayes_at_n.pipeline.base.console import note, percent, warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config.settle import Request
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config.multirun import Request, TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Table, columns, formatted
 from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.trackers import Tracker
