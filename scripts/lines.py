@@ -29,7 +29,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/config": 2_844,
     "pipeline/display": 709,
     "pipeline/engines": 2_880,
-    "pipeline/generate": 1_206,
+    "pipeline/generate": 1_203,
     "pipeline/grade": 558,
     "pipeline/paper": 2_030,
     "pipeline/plots": 1_091,
@@ -42,14 +42,14 @@ CEILINGS: dict[str, int] = {
     "pipeline/store": 2_212,
     "pipeline/training": 3_079,
     "pipeline/verify": 1_474,
-    "pipeline/workers": 1_903,
+    "pipeline/workers": 1_851,
     "prompts": 355,
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
     "tests": 31_481,
     "verifiers": 6_883,
-    "product": 57_289,
+    "product": 57_234,
 }
 
 
