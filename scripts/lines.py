@@ -31,7 +31,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/engines": 2_880,
     "pipeline/generate": 1_203,
     "pipeline/grade": 558,
-    "pipeline/paper": 2_030,
+    "pipeline/paper": 1_988,
     "pipeline/plots": 1_091,
     "pipeline/prepare": 2_436,
     "pipeline/records": 4_078,
@@ -40,16 +40,16 @@ CEILINGS: dict[str, int] = {
     "pipeline/score": 1_640,
     "pipeline/status": 553,
     "pipeline/store": 2_212,
-    "pipeline/training": 3_079,
+    "pipeline/training": 3_024,
     "pipeline/verify": 1_474,
     "pipeline/workers": 1_851,
     "prompts": 355,
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_481,
+    "tests": 31_479,
     "verifiers": 6_883,
-    "product": 57_234,
+    "product": 57_137,
 }
 
 
