@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.base.console import (
 )
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.scoring import PriorConfig
+from bayes_at_n.pipeline.config.settings import PriorConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
