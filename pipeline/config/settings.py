@@ -25,14 +25,18 @@ from bayes_at_n.pipeline.config.checks import (
     must,
     one_of,
 )
-from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.protocol import (
+    DatasetConfig,
+    ModelConfig,
+    PromptConfig,
+    SamplingConfig,
+)
 from bayes_at_n.pipeline.config.resources import (
     BudgetConfig,
     ClusterConfig,
     EngineConfig,
     VerifierEngine,
 )
-from bayes_at_n.pipeline.config.sampling import ModelConfig, PromptConfig, SamplingConfig
 from bayes_at_n.pipeline.config.verifier import LabelsConfig, VerifierConfig, VerifierModel
 from bayes_at_n.scoring.metrics import DEFAULT, OWN, By
 from bayes_at_n.scoring.ranking import Method, Rule
