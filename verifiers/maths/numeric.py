@@ -109,14 +109,9 @@ def _integer_root(value: int, degree: int) -> int | None:
         return root if root * root == value else None
     if value.bit_length() > _MAX_ROOT_BITS:
         raise Unsure
-    if value == 0:
-        return 0
-    root = 1 << -(-value.bit_length() // degree)
-    while True:  # Newton's method from above
-        better = ((degree - 1) * root + value // root ** (degree - 1)) // degree
-        if better >= root:
-            return root if root**degree == value else None
-        root = better
+    with _context().workprec(_MAX_ROOT_BITS):
+        root = int(_context().nint(_context().root(value, degree)))
+    return root if root**degree == value else None
 
 
 def _factorials(top: Fraction, bottom: Fraction) -> Fraction:
@@ -502,20 +497,14 @@ class _Numeric:
         if name == "exp":
             return self._power(self.mp.e * 1, x)
         if name in TRIGONOMETRIC and self.mp.mag(x) < 60:
-            if name == "cis":
-                return self.mp.expj(x)
-            sine, cosine = self.mp.sin(x), self.mp.cos(x)
-            top = {"sin": sine, "tan": sine, "cos": cosine, "cot": cosine}.get(name, 1)
-            bottom = {"tan": cosine, "sec": cosine, "cot": sine, "csc": sine}.get(name)
-            return top if bottom is None else top / self._nonzero(bottom)
+            return self.mp.expj(x) if name == "cis" else getattr(self.mp, name)(x)
         widest = 1 if name in ("arcsin", "arccos") else 1e6
-        if name in INVERSE | HYPERBOLIC and _is_real(x) and abs(x) <= widest:
-            if name in ("arccot", "arcsec", "arccsc", "coth", "csch"):
-                self._nonzero(x)
-            if name in ("arcsec", "arccsc") and abs(x) < 1:
-                raise Unsure
-            return getattr(self.mp, name.replace("arc", "a"))(x)
-        raise Unsure
+        if name not in INVERSE | HYPERBOLIC or not _is_real(x) or abs(x) > widest:
+            raise Unsure
+        value = getattr(self.mp, name.replace("arc", "a"))(x)
+        if not _is_real(value):
+            raise Unsure
+        return value
 
     def _root(self, base: Any, degree: Any) -> Any:
         """The root of a real degree; of a negative number the real one where there is one."""
