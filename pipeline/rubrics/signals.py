@@ -99,7 +99,7 @@ def read(run: Run) -> pa.Table:
         )
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}
     of_means = ["prompt_mean_logprob", "completion_mean_logprob"]
-    means = tables.in_order(*tables.keyed(run, "means", of_means), of_means, keys)
+    means = tables.aligned(run, tables.streamed(run, "means", of_means), keys)
     prompts, completions = (
         _nullable(-mean.cast(pa.float64()).fill_null(np.nan).to_numpy() / math.log(2) + 0.0)
         for mean in means.values()

@@ -34,11 +34,9 @@ HIDDEN = "_"  # prefix of files that readers of Parquet folders skip
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 # What pyarrow raises for a damaged file, or for one of another writer.
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
-Keep = Container[tuple[str, int]]  # keys of the rows to keep
+Keep = Container[tuple[str, int]] | None  # keys of the rows to read; None: all
 _HEAVY = {"text", "token_ids", "logprobs"}  # columns that are read one row group at a time
 _AT_ONCE = 32  # row groups of other columns, where the cost is per call
-Only = Callable[[Path], bool]  # which files of a table to read
-ENDINGS = r"(-[a-z]+\d*)*"  # suffixes of a file's name, after worker and number
 _TAKEN = "-taken"  # suffix of a journal that another process than its writer seals
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 
@@ -121,17 +119,14 @@ def keys_in(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
     return zip(*(rows[name].to_pylist() for name in KEY), strict=True)
 
 
-def _kept(rows: Any, keep: Keep | None) -> Any:
-    """Return the rows of a batch or table whose keys are in `keep`; None: all."""
-    return (
-        rows
-        if keep is None
-        else rows.filter(pa.array([k in keep for k in keys_in(rows)], pa.bool_()))
-    )
+def _kept(rows: Any, keep: Keep) -> Any:
+    if keep is None:
+        return rows
+    return rows.filter(pa.array([key in keep for key in keys_in(rows)], pa.bool_()))
 
 
 def read(
-    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of columns of a part or journal, of the rows to `keep`; adds to `damage`."""
     if path.suffix == ".journal":
@@ -165,13 +160,12 @@ def read(
 
 
 def _rows(
-    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep
 ) -> pa.Table:
     """Read columns, keys included, of the rows to `keep` in some row groups."""
-    if keep is not None and not any(
-        k in keep for k in keys_in(_rows(file, groups, columns, [*KEY], None))
-    ):
-        groups = []  # skipped
+    if keep is not None:
+        keys = keys_in(_rows(file, groups, columns, [*KEY], None))
+        groups = groups if any(key in keep for key in keys) else []
     threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # for few rows they cost more
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
     rows = sound(table, pa.schema([columns.field(name) for name in names]))
@@ -202,20 +196,16 @@ def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
     return table
 
 
-def schema(path: Path) -> pa.Schema:
-    """Return the schema of a Parquet file, empty if it is damaged. Raises OSError."""
+def metadata(path: Path) -> dict[bytes, bytes]:
+    """Return the metadata of a part or a journal, empty if it is damaged. Raises OSError."""
+    if path.suffix == ".journal":
+        return journal.metadata(path)
     try:
-        return pq.read_schema(path)
+        return dict(pq.read_schema(path).metadata or {})
     except (pa.ArrowException, OSError, ValueError) as error:
         if getattr(error, "errno", None) is not None:
             raise
-        return pa.schema([])
-
-
-def metadata(path: Path) -> dict[bytes, bytes]:
-    """Return the metadata of a part or a journal, empty if it is damaged. Raises OSError."""
-    journals = path.suffix == ".journal"
-    return journal.metadata(path) if journals else dict(schema(path).metadata or {})
+        return {}
 
 
 def of_another_run(path: Path) -> str:
@@ -286,22 +276,13 @@ def batches(
     columns: pa.Schema,
     names: Iterable[str],
     damage: Damage,
-    keep: Keep | None = None,
-    only: Only = lambda path: True,
+    keep: Keep = None,
+    only: Callable[[Path], bool] = lambda path: True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of the columns `names` of a table, every key once, in bounded memory.
 
-    Safe while others write: a journal that is sealed meanwhile is read from its part.
-
-    Args:
-        folder: of the table.
-        columns: all columns of the table.
-        names: the columns to read.
-        damage: gets what cannot be read, or belongs to another run, which is left out.
-        keep: keys of the rows to keep; None: all.
-        only: which files to read.
-
-    Raises UserError: see `untrusted.check`.
+    Safe while others write: a journal that is sealed meanwhile is read from its part. `damage` gets
+    what cannot be read, or belongs to another run. `only`: which files to read.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -321,11 +302,9 @@ def batches(
                     raise  # otherwise it was sealed or set aside since the listing: list again
 
 
-def keys(
-    folder: Path, columns: pa.Schema, damage: Damage, only: Only = lambda path: True
-) -> set[tuple[str, int]]:
+def keys(folder: Path, columns: pa.Schema, damage: Damage) -> set[tuple[str, int]]:
     """Return the (question_id, trial) of all readable rows; see `batches`."""
-    read = batches(folder, columns, KEY, damage, only=only)
+    read = batches(folder, columns, KEY, damage)
     return {key for batch in read for key in keys_in(batch)}
 
 
@@ -346,7 +325,7 @@ def set_aside(damage: Damage, columns: pa.Schema) -> str:
     """
     items = damage.lines.items()
     parts = Damage({path: lines for path, lines in items if path.suffix == ".parquet"})
-    for path in (path for path in parts.lines if path.exists()):
+    for path in filter(Path.exists, parts.lines):
         sound = list(read(path, columns, columns.names, Damage()))
         if sound and not of_another_run(path):
             table = pa.Table.from_batches(sound, columns.with_metadata(metadata(path)))
@@ -410,5 +389,5 @@ def worker_of(path: Path) -> str:
     >>> worker_of(Path("0000000000000007-n1-42-00003-upto65536-sound.parquet"))
     '0000000000000007-n1-42'
     """
-    named = re.match(rf"[_.]?(\d{{16}}-.+-\d+)-\d{{5}}{ENDINGS}\.[a-z]", path.name)
+    named = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+\d*)*\.[a-z]", path.name)
     return named[1] if named else ""

@@ -114,13 +114,6 @@ def aligned(run: Run, rows: pa.Table, keys: Ints) -> dict[str, pa.Array]:
     return in_order(rows, encode(rows, question_ids(run)), names, keys)
 
 
-def keyed(run: Run, table: str, names: Sequence[str]) -> tuple[pa.Table, Ints]:
-    """Read rows as `streamed`, those of known questions only; return them and their keys."""
-    rows = streamed(run, table, names)
-    keys = encode(rows, question_ids(run))
-    return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
-
-
 def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
     """Read key and columns of one of `SAMPLED`; warn about damaged rows."""
     columns, names, damage = SAMPLED[table], [*KEY, *names], shards.Damage()
@@ -248,21 +241,15 @@ class Derived:
 
     def pending(self, run: Run, inputs: Inputs) -> dict[Part, str]:
         """Return the parts whose rows are pending or stale, with the inputs that differ."""
-        pending = dict[Part, str]()
-        for part in parts(run.attempts):
-            made_from = record(self.path(run.path, part.stem))
-            if (names := self._differing(made_from, inputs)) or made_from.get("part") != part.mark:
-                pending[part] = names
-        return pending
+        made = [(part, record(self.path(run.path, part.stem))) for part in parts(run.attempts)]
+        differing = {part: self._differing(made_from, inputs) for part, made_from in made}
+        return {p: differing[p] for p, of in made if differing[p] or of.get("part") != p.mark}
 
     def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
         """Return the stale files, with the inputs that differ."""
         pending = self.pending(run, inputs).items()
-        return {
-            self.path(run.path, part.stem): names
-            for part, names in pending
-            if names not in ("", "imported")
-        }
+        stale = {part: names for part, names in pending if names not in ("", "imported")}
+        return {self.path(run.path, part.stem): names for part, names in stale.items()}
 
     def write(
         self, folder: Path, stem: str, table: pa.Table, inputs: Inputs = IMPORTED, mark: str = ""
@@ -303,18 +290,14 @@ class Derived:
             if error.errno not in atomic.GONE:
                 raise
             return self.read(run, names, inputs)  # a journal was sealed since the listing
-        tables = [rows for _, rows in pieces if rows is not None]
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in pieces)])
-        has_row = np.repeat(
-            np.array([rows is not None for _, rows in pieces], bool),
-            np.array([k.size for k, _ in pieces], int),
-        )
+        has_row = np.array([rows is not None for keys, rows in pieces for _ in keys], bool)
         unique, first = np.unique(keys, return_index=True)
-        first = first[unique >= 0]
-        index = np.cumsum(has_row) - 1  # of each key's row in `tables`, if it has one
-        rows_taken = pa.array(np.sort(index[first[has_row[first]]]))
-        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(rows_taken)
-        return Rows(table, int(np.count_nonzero(~has_row[first])))
+        first = np.sort(first[unique >= 0])
+        rows_of_first = (np.cumsum(has_row) - 1)[first[has_row[first]]]
+        whole = [self._columns(names).empty_table(), *(rows for _, rows in pieces if rows)]
+        table = pa.concat_tables(whole).take(pa.array(rows_of_first))
+        return Rows(table, first.size - len(table))
 
     def _pieces(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Iterator[_Piece]:
         ids, sampled = question_ids(run), {part.stem: part for part in parts(run.attempts)}
@@ -322,14 +305,12 @@ class Derived:
         for stem in [*sampled, *sorted(without)]:
             part, path = sampled.get(stem), self.path(run.path, stem)
             made_from = record(path)
-            imported = made_from.get("inputs") == IMPORTED
+            whole = imported = made_from.get("inputs") == IMPORTED
             if part is None and not imported:
                 continue
-            changed = "" if imported or inputs is None else self._differing(made_from, inputs)
-            if changed:
-                line = f"{run.path}: {self.name} were made from other inputs ({changed})"
+            if inputs is not None and not imported and (of := self._differing(made_from, inputs)):
+                line = f"{run.path}: {self.name} were made from other inputs ({of})"
                 raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
-            whole = imported
             if imported or (part and made_from and part.holds(made_from["part"])):
                 table, damage = self.made(run.path, stem, names)
                 if damage:

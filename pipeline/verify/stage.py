@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import estimate, models, sizing
 from bayes_at_n.pipeline.score import labels
-from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
-from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
@@ -230,14 +229,12 @@ def check(run: Run, attempts: pa.Table) -> None:
 def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[Part]) -> None:
     """Write the verdicts of the pending parts of attempts."""
     (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
-    v, keys, bases = run.cfg.verifier, attempts["key"].to_numpy(), of_labels(attempts, "base_")
+    v, bases = run.cfg.verifier, of_labels(attempts, "base_")
     fit = calibrate.fit(run, attempts)[0] if v.fit_temperature else None
-    temperature, written = fit.temperature if fit else v.temperature, 0
+    temperature = fit.temperature if fit else v.temperature
     logprobs = of_labels(attempts, "logprob_").astype(np.float64)
     raw, calibrated = np.exp(logprobs), calibration.calibrate(logprobs, bases, temperature)
     columns = {
-        "question_id": tables.question_ids(run).take(pa.array(keys >> 32)),
-        "trial": keys & 0xFFFFFFFF,
         **label_columns(logprobs, "logprob_"),
         **label_columns(bases, "base_"),
         **label_columns(raw, "raw_"),
@@ -247,14 +244,6 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[P
         "label": np.array(LABELS)[calibrated.argmax(axis=1)],
         "tokens": attempts["tokens"],
         "cut": attempts["cut"],
-        **{
-            name: pa.nulls(len(attempts), VERDICTS.field(name).type) for name in ("points", "votes")
-        },
     }
-    table = pa.table(columns, schema=VERDICTS)
-    for part in pending:
-        rows = table.filter(pc.equal(attempts["part"], part.stem))
-        VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
-        written += rows.num_rows
-    VERDICTS_TABLE.sweep(run)
+    written = calibrate.write_verdicts(run, attempts, columns, made_from, pending)
     note(f"verify: {written} verdicts, T={temperature:g}, calibration={v.calibration}")
