@@ -78,7 +78,7 @@ def categorize(run: Run) -> None:
     rubrics, folder = rubric.load(run.cfg), run.path / "categories"
     signals.make(run)
     made_from, limits = _made_from(run, rubrics), runfolder.read_json(run.path / FILE)
-    mapped = current(run) if limits.get("asked") == made_from else {}
+    mapped = current(run) if limits.get("made_from") == made_from else {}
     if mapped and {*limits["rubrics"]} <= mapped.keys():
         note_alone("categorize: nothing pending, thresholds and rubrics are unchanged")
     else:
@@ -92,7 +92,7 @@ def categorize(run: Run) -> None:
             labels = {"labels": _labels(rubrics[name], attempts, limits)}
             rows = attempts.keys.append_column("category", pa.array(category))
             save(run, name, rows, rubrics[name].model_dump() | common | labels)
-        limits = limits | {"rubrics": [*codes], "left_out": left_out, "asked": made_from}
+        limits = limits | {"rubrics": [*codes], "left_out": left_out, "made_from": made_from}
         limits["made"] = time.strftime("%Y-%m-%d")
         runfolder.write_json(run.path / FILE, limits)
         mapped = current(run)

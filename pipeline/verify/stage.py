@@ -66,7 +66,7 @@ def _verify(original: Run) -> None:
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
     run = Run(
         prompts.with_fallback(
-            run.cfg, outcomes.verdicts_made_of(run).get("asked", {}).get("prompt")
+            run.cfg, outcomes.verdicts_made_of(run).get("request", {}).get("prompt")
         )
     )
     template = prompts.read_template(run.cfg.verifier)
