@@ -329,8 +329,7 @@ class Lengths(NamedTuple):
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
     """Read all outcomes of a run; damaged ones are pending, with a warning unless `quiet`.
 
-    `table`: the result of `graded`, by default read here. Raises UserError: the run is not
-    prepared; unless `quiet`, see `graded`.
+    `table`: the result of `graded`, by default read here. Raises: see `graded`.
     """
     shape, ids = (len(run.questions), run.cfg.sampling.trials), tables.question_ids(run)
     table = graded(run, quiet=quiet) if table is None else table

@@ -111,10 +111,9 @@ def presented_letter(presented: Mapping[str, Any], answer: str) -> str:
 
 
 def read_manifest(run: Run) -> dict[str, Any]:
-    """Read the manifest; empty before the first `prepare`.
+    """Read the manifest, or restore it from the attempts; empty before the first `prepare`.
 
-    A lost or damaged manifest is restored from the attempts. Raises UserError: that is not
-    possible, or the path is a folder.
+    Raises UserError: it is damaged and cannot be restored, or the path is a folder.
     """
     fault = "no identity"
     try:
@@ -163,10 +162,7 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
 
 
 def _restored(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
-    """Restore a manifest from the latest of the files of attempts.
-
-    Raises UserError: they have no identity, or those of several runs.
-    """
+    """Restore a manifest from attempts. Raises UserError: they have no identity, or several."""
     tagged = {
         file: entries for file in files if HASH.encode() in (entries := shards.metadata(file))
     }
@@ -245,17 +241,17 @@ def pending(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, in
     return [key for key in run.keys if key not in done]
 
 
-def part_suffix(run: Run) -> str:
-    """Return the suffix of new files of attempts: the cap, if it was raised."""
-    return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
-
-
 def was_raised(run: Run) -> bool:
     """Return whether the manifest records a raised cap."""
     try:
         return RAISED in read_manifest(run)
     except UserError:  # attempts can be read without a manifest
         return False
+
+
+def part_suffix(run: Run) -> str:
+    """Return the suffix of new files of attempts: the cap, if it was raised."""
+    return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
 
 
 def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple[str, int], int]:
@@ -318,12 +314,10 @@ def alive(folder: Path) -> set[str]:
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the latest session of every worker, by name."""
     paths = sorted((folder / "sessions").glob("*.json"))
-    return {path.stem: _read(path, shards.fingerprint(path)) for path in paths}
+    return {path.stem: _session(path, shards.fingerprint(path)) for path in paths}
 
 
-@lru_cache(maxsize=1 << 14)  # sessions of finished workers never change
-def _read(path: Path, fingerprint: str) -> dict[str, Any]:
-    return read_json(path)
+_session = lru_cache(maxsize=1 << 14)(lambda path, _: read_json(path))  # finished ones never change
 
 
 def totals(run: Run) -> Totals:

@@ -58,10 +58,7 @@ class Damage:
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
-    """Write a Parquet file atomically. Raises OSError: the disk is full, say.
-
-    Larger row groups are faster, but a flipped bit costs a group: they are for derived rows.
-    """
+    """Write a Parquet file atomically. A flipped bit costs a row group of sampled rows."""
     path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
     with atomic.replacing(path) as file, writer(file, table.schema) as groups:
         groups.write_table(table, rows_per_group)
@@ -84,16 +81,13 @@ def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 def without_pandas() -> None:
-    """Keep pyarrow from importing pandas for its first array, which takes half a second.
-
-    pyarrow then does not recognize pandas objects as input; `to_pandas` works.
-    """
+    """Keep pyarrow from importing pandas for its first array, which takes half a second."""
 
     def hidden(name: str, *_: object) -> None:
         if name == "pandas":
             raise ImportError(name)
 
-    if "pandas" not in sys.modules:
+    if "pandas" not in sys.modules:  # pyarrow then takes no data frames; `to_pandas` works
         finder: Any = SimpleNamespace(find_spec=hidden)
         sys.meta_path.insert(0, finder)
         pa.array([0])
@@ -181,8 +175,7 @@ def opened(path: Path) -> pq.ParquetFile:
 def read_whole(path: Path, columns: pa.Schema) -> pa.Table:
     """Read all of a part. Raises one of `DAMAGE`."""
     with opened(path) as file:  # `pq.read_table` would import pandas
-        table = file.read()
-    return sound(table, columns)
+        return sound(file.read(), columns)
 
 
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -209,10 +202,7 @@ def metadata(path: Path) -> dict[bytes, bytes]:
 
 
 def of_another_run(path: Path) -> str:
-    """Return why a file of attempts belongs to another run than its folder; empty if it does not.
-
-    Raises OSError: the file is gone, or cannot be read.
-    """
+    """Return why a file of attempts belongs to another run than its folder's; empty if not."""
     manifest = path.parent.parent / "manifest.json"
     own = _hash_in(manifest, fingerprint(manifest))
     other = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
@@ -229,21 +219,18 @@ def _hash_in(manifest: Path, fingerprint: str) -> str:
 
 
 def seal(path: Path, columns: pa.Schema) -> list[str]:
-    """Turn a journal into a part and remove it; return its damage.
+    """Turn a journal into a part and remove it, or rename it if damaged; return its damage.
 
-    A part that a crash left beside its journal is merged, since either may be damaged. A damaged
-    journal is renamed, not removed, for inspection.
+    A part that a crash left beside its journal is merged, since either may be damaged.
     """
     untrusted.check(path)
     batches, damage = journal.read(path, columns)
-    with_origin = columns.with_metadata(journal.metadata(path))
-    part = path.with_name(f"{stem(path)}.parquet")
+    part, seen = path.with_name(f"{stem(path)}.parquet"), set[tuple[str, int]]()
     if part.exists():
         batches = [*read(part, columns, columns.names, Damage()), *batches]
-    seen: set[tuple[str, int]] = set()
     table = pa.Table.from_batches((_new_rows(batch, seen) for batch in batches), columns)
     if table.num_rows:
-        write_part(part, table.cast(with_origin))
+        write_part(part, table.replace_schema_metadata(journal.metadata(path)))
     if damage:
         put_aside(path)
     else:
@@ -319,10 +306,7 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
 
 
 def set_aside(damage: Damage, columns: pa.Schema) -> str:
-    """Rename damaged parts after copying their sound rows into a new part.
-
-    Returns the damage of parts; empty if only journals are damaged.
-    """
+    """Rename damaged parts after copying their sound rows into a new part; return their damage."""
     items = damage.lines.items()
     parts = Damage({path: lines for path, lines in items if path.suffix == ".parquet"})
     for path in filter(Path.exists, parts.lines):

@@ -49,12 +49,8 @@ def question_ids(run: Run) -> pa.Array:
 
 
 def encode(rows: Any, ids: pa.Array) -> Ints:
-    """Return the key of each row of a table or batch, int64; -1 for questions not in `ids`.
-
-    `key >> 32` is the index of the question in `ids`, `key & 0xffffffff` the trial.
-    """
-    questions = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1)
-    number = questions.to_numpy().astype(np.int64)
+    """Return the key of each row of a table or batch, int64; -1 for questions not in `ids`."""
+    number = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1).to_numpy().astype(np.int64)
     trial = pc.fill_null(rows[KEY[1]], -1).to_numpy().astype(np.int64)
     return np.where((number < 0) | (trial < 0), -1, (number << 32) | trial)
 
@@ -128,10 +124,7 @@ def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
 def responses(
     run: Run, keys: Ints, damage: shards.Damage, few: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Yield the texts of these attempts, each with its index in `keys`.
-
-    `few`: skip row groups without any of them, if `keys` are few of the run's.
-    """
+    """Yield texts of attempts with their index in `keys`; `few`: skip row groups without any."""
     ids, order = question_ids(run), np.argsort(keys)
     keep = {(ids[key >> 32].as_py(), key & 0xFFFFFFFF) for key in keys.tolist()} if few else None
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage, keep):
@@ -207,14 +200,12 @@ def record(path: Path, quiet: bool = False) -> dict[str, Any]:
     try:
         with shards.opened(path) as file:
             stored = json.loads((file.schema_arrow.metadata or {})[_RECORD])
-        made_from = {"version": stored["version"], "inputs": dict(stored["inputs"])}
-        return made_from | {"part": str(stored["part"])}
-    except FileNotFoundError:
-        pass
+        inputs, part = dict(stored["inputs"]), str(stored["part"])
+        return {"version": stored["version"], "inputs": inputs, "part": part}
     except shards.DAMAGE as error:
-        if not quiet:
+        if not quiet and not isinstance(error, FileNotFoundError):
             warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
-    return {}
+        return {}
 
 
 def is_imported(path: Path) -> bool:
@@ -226,8 +217,8 @@ def is_imported(path: Path) -> bool:
 class Derived:
     """A table with one file per part of attempts, made by the verb `verb`.
 
-    `version` must be raised when the results of the computation change. `inputs` of the methods are
-    the settings, hashes of outside files and versions of libraries that the computation uses.
+    Raise `version` when the results of the computation change. `inputs` of the methods are the
+    settings, hashes of outside files and versions of libraries that the computation uses.
     """
 
     name: str
@@ -267,10 +258,7 @@ class Derived:
                 path.unlink(missing_ok=True)
 
     def made(self, folder: Path, stem: str, names: Sequence[str]) -> tuple[pa.Table, str]:
-        """Read the rows of a stem, whatever they were made from; return them and their damage.
-
-        A damaged file is set aside, to be recomputed, unless its rows were imported.
-        """
+        """Read the rows of a stem, whatever made them; set a damaged file aside if not imported."""
         path, damage, columns = self.path(folder, stem), shards.Damage(), self._columns(names)
         table = pa.Table.from_batches(shards.read(path, columns, columns.names, damage), columns)
         if damage.lines and not is_imported(path):
@@ -280,10 +268,7 @@ class Derived:
         return table, str(damage)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
-        """Read columns of the first row of every key; unreadable files are pending, with a warning.
-
-        Raises Stale: rows were made with other `inputs`; None: accept any.
-        """
+        """Read the first row of every key. Raises Stale: made with other `inputs`; None: any."""
         try:
             pieces = [*self._pieces(run, names, inputs)]
         except OSError as error:

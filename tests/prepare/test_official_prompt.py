@@ -204,7 +204,7 @@ def test_official_prompt(
 
     stage.verify(judging)
     assert made()["prompt"] == f"{FILE}:PROMPT"
-    assert "other inputs (asked, template, verifier)" in " ".join(capsys.readouterr().err.split())
+    assert "other inputs (request, template, verifier)" in " ".join(capsys.readouterr().err.split())
     theirs = verdicts(run)
     assert [row["logprob_a"] for row in theirs] != [row["logprob_a"] for row in ours]
 
