@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from benchmarks import common
 
 MOST, LEAST = 1.05, 15.0  # the targets: stage / bare, one at a time / stage

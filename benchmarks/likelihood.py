@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.grade.attempts import likelihood_values
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.prepare.likelihood import options
+from bayes_at_n.pipeline.prepare.solved import options
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run

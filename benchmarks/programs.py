@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from bayes_at_n.verifiers.code import run, tests
+from bayes_at_n.verifiers.code import programs, run
 from benchmarks import common
 
 MOST = 1.5  # the target: time of the sandbox / time of the loop
@@ -28,7 +28,7 @@ def main() -> None:
     common.add_rounds(parser)
     parser.add_argument("--programs", type=int, default=400, metavar="N")
     args = parser.parse_args()
-    gold = tests.pack({"test": _CHECK, "prompt": "", "entry_point": "square"})
+    gold = programs.pack({"test": _CHECK, "prompt": "", "entry_point": "square"})
     numbers = range(args.programs)  # one program in four is wrong; a comment makes each distinct
     sources = [f"def square(x):\n    return x * x + {int(n % 4 == 3)}  # {n}\n" for n in numbers]
     limits = {"box": "bubblewrap", "workers": None, "timeout_s": 3.0, "memory_mb": 1024}

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.engines.served import SampleRequest
 from benchmarks import common, memory
 from benchmarks.servers import Server, serving

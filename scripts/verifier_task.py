@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from demo_task import FAMILIES, Item, demo_questions, latex
 
-from bayes_at_n.pipeline.config.settings import FOLDER
+from bayes_at_n.pipeline.config.verifier import FOLDER
 from bayes_at_n.pipeline.verify.prompts import Candidate, fill
 
 PROMPT = FOLDER / "demo.txt"

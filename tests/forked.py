@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 

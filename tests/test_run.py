@@ -17,7 +17,7 @@ from helpers import ROOT
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store.runfolder import open_run
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.adaptive.verb import run_until
+from bayes_at_n.pipeline.adaptive.settle import run_until
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -33,7 +33,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.engines import callable as functions
 from bayes_at_n.pipeline.engines.callable import name_of
-from bayes_at_n.pipeline.records.following import tracked
+from bayes_at_n.pipeline.records.trackers import tracked
 from bayes_at_n.pipeline.score.stage import scored
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS

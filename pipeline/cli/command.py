@@ -31,10 +31,7 @@ class Command(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Parse a command line that begins with a verb.
-
-    Raises UserError: no such verb, option or folder, or an argument that is no setting.
-    """
+    """Parse a command line that begins with a verb."""
     name, *rest = arguments
     if name not in VERBS:
         kind = "option" if name[:1] == "-" else "verb"
@@ -134,7 +131,7 @@ def call(command: Command) -> int:
 
         return catalogue.check(words)
     if _is_race(command):
-        from bayes_at_n.pipeline.adaptive.verb import run_until
+        from bayes_at_n.pipeline.adaptive.settle import run_until
 
         with never_silent(command.verb):
             return run_until(words, **flags)
@@ -161,7 +158,7 @@ def _call_one(command: Command, settings: list[str]) -> int | None:
         on_cluster = any(setting.startswith(("cluster=", "cluster.")) for setting in settings)
         stage.dry_run(run, command.verb, on_cluster)
     else:
-        from bayes_at_n.pipeline.records.following import tracked
+        from bayes_at_n.pipeline.records.trackers import tracked
 
         run = Run(configured(settings, command.verb))
         with tracked(run) if command.verb in ("run", "generate") else nullcontext():

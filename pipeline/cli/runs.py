@@ -46,11 +46,7 @@ def run_stages(run: Run) -> None:
 
 
 def check_files(cfg: RunConfig) -> None:
-    """Check what stages after sampling need, before hours of sampling.
-
-    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read; no
-    sandbox for programs.
-    """
+    """Check what stages after sampling need, before hours of sampling."""
     prior, thresholds = cfg.prior.run, cfg.thresholds.file
     if prior is not None and not Path(prior).expanduser().is_dir():
         raise UserError(f"prior={prior}: no such folder; name the folder of another run")
@@ -215,7 +211,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
             raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
         folders = [str(path) for path in selection.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
-        from bayes_at_n.pipeline.adaptive import watch as races
+        from bayes_at_n.pipeline.adaptive import forecast as races
 
         if len(words) > 1:
             raise UserError(

@@ -15,8 +15,8 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
 from bayes_at_n.pipeline.config.checks import validated
-from bayes_at_n.pipeline.config.sampling import CardConfig, SamplingConfig
-from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
+from bayes_at_n.pipeline.config.sampling import CardConfig, ModelConfig, SamplingConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 FILE = "generation_config.json"
 _NAMES = "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty"
@@ -30,8 +30,7 @@ Recommended = dict[str, tuple[Any, str]]  # by full key: a value, and where the 
 def recommended(model: ModelConfig, download: bool = False) -> Recommended:
     """Return what the authors of a model ask for.
 
-    `download`: whether to get the file from the hub if it is not on this machine. Raises UserError:
-    that failed, or a value in the file is not valid.
+    `download`: get the file from the hub if it is not on this machine.
     """
     card = asdict(model.card)
     template, *named = (card.pop(key) for key in ("chat_template_kwargs", "source", "date"))
@@ -54,10 +53,7 @@ def known(model: ModelConfig) -> Recommended:
 
 
 def apply(cfg: RunConfig, typed: Collection[str]) -> None:
-    """Set what the authors of the model ask for, but for typed settings (full keys).
-
-    Raises UserError: see `recommended`; or they ask for nothing that is known here.
-    """
+    """Set what the authors of the model ask for, but for typed settings (full keys)."""
     if not (found := recommended(cfg.model, download=True)):
         raise UserError(
             f"sampling=card: model {cfg.model.name} has neither a {FILE} that sets sampling nor a"

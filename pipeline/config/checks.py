@@ -9,6 +9,7 @@ import difflib
 import functools
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -29,10 +30,10 @@ _MOST = 3  # problems in one message
 
 
 def must(be: str, when: Any) -> After:
-    """Limit a field to values for which `when` returns true and raises no ValueError."""
+    """Limit a field to values for which `when` returns true and raises nothing."""
 
     def check(value: Any) -> Any:
-        with contextlib.suppress(ValueError, OverflowError):
+        with contextlib.suppress(ValueError, OverflowError, re.error):
             if when(value):
                 return value
         raise ValueError(f"must be {be}")
@@ -85,8 +86,6 @@ def _writable(folder: Path) -> bool:
 
 def validated(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return settings made of plain values, after checking all of them.
-
-    Raises UserError: one line with full keys, values and what they must be.
 
     >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
     >>> validated(PriorConfig, {"trials": 8})

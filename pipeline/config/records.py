@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.config.checks import FolderName, Named, must, one_of
 from bayes_at_n.pipeline.config.scoring import ComparisonConfig
 from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS
 
-KINDS = {  # kinds of records, and what writes them; `pipeline.records.formats` reads them
+KINDS = {  # kinds of records, and what writes them; `pipeline.records.importing` reads them
     "trace": "Parquet",  # one row per attempt, as in scorio-trace
     "inspect": "inspect_ai",  # .eval and JSON
     "lighteval": "lighteval",
@@ -41,9 +41,9 @@ FORMATS = {  # MODULE:FUNCTION that writes an `Export` into an empty folder
     "parquet": "bayes_at_n.pipeline.records.flat:write_parquet",
     "hf": "bayes_at_n.pipeline.records.hub:write_scores",
     "hub": "bayes_at_n.pipeline.records.hub:write",
-    "eee": "bayes_at_n.pipeline.records.eee:write",
-    "inspect": "bayes_at_n.pipeline.records.inspect_log:write",
-    "lm_eval": "bayes_at_n.pipeline.records.lm_eval:write",
+    "eee": "bayes_at_n.pipeline.records.exported_logs:write_eee",
+    "inspect": "bayes_at_n.pipeline.records.exported_logs:write_inspect",
+    "lm_eval": "bayes_at_n.pipeline.records.exported_logs:write_lm_eval",
     **dict.fromkeys(TRACKERS, "bayes_at_n.pipeline.records.trackers:send"),
 }
 MOST_CATEGORIES = 100

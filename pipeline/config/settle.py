@@ -136,8 +136,6 @@ def of_key(key: str, settings: Sequence[str]) -> list[str]:
 def load(arguments: Sequence[str]) -> Request[SettleConfig]:
     """Read the verb's keys and those of `run`: model=a,b are two models, dataset=x,y two datasets.
 
-    Raises UserError: an unknown key or a wrong value.
-
     >>> load(["model=a,b", "dataset=x,y", "until=order"])[1:3]
     ([['model=a'], ['model=b']], [['dataset=x'], ['dataset=y']])
     """
@@ -153,8 +151,7 @@ def of_runs(
 ) -> Request[compose.Config]:
     """Split arguments into the settings of a verb and those of the runs that it makes.
 
-    `own`: settings of runs that the verb sets, and why; a `run_dir` with the model's name is
-    allowed. Raises UserError.
+    `own`: settings of runs that the verb sets, and why; a `run_dir` with the model's name may be.
     """
     own_arguments, run_arguments = compose.split(arguments, kind, RunConfig)
     for setting in run_arguments:

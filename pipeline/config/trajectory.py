@@ -137,8 +137,6 @@ class ReversalConfig(ResearchConfig):
 def load(arguments: Sequence[str]) -> Request[TrajectoryConfig]:
     """Read the verb's keys and those of `run`; dataset=a,b are two datasets.
 
-    Raises UserError: an unknown key or a wrong value.
-
     >>> request = load(["model=demo", "checkpoints=a,b", "merge=4,8", "dataset=x,y"])
     >>> request.cfg.checkpoints, request.cfg.merge.windows, request.models, request.datasets
     ({'': ['a', 'b']}, [4, 8], [['model=demo']], [['dataset=x'], ['dataset=y']])

@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.base.errors import TryAgain, UserError, one_line
 from bayes_at_n.pipeline.base.program import find_local, kind
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.prepare.likelihood import Option
+from bayes_at_n.pipeline.prepare.solved import Option
 
 Rows = Sequence[Mapping[str, Any]]  # of the questions table
 Logprobs = npt.NDArray[np.float32]

@@ -8,7 +8,7 @@ import numpy as np
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import kind
 from bayes_at_n.pipeline.engines import Completion, Engine, Logprobs, Request, pull, steady_clock
-from bayes_at_n.pipeline.prepare.likelihood import Encoded, shown
+from bayes_at_n.pipeline.prepare.solved import Encoded, shown
 
 _TOGETHER = 32  # questions, between two of which a worker can stop
 _MOST_NEXT = 100  # distinct tokens that are scored as the next one; vLLM has at most 128

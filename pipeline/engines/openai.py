@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.engines.client import Client, Exhausted, Rejected
 from bayes_at_n.pipeline.engines.served import Response, SampleRequest
 from bayes_at_n.pipeline.engines.text import Parser, decode, ended, joined, truncate
 from bayes_at_n.pipeline.prepare import models, questions_table
-from bayes_at_n.pipeline.prepare.endpoint import Facts
+from bayes_at_n.pipeline.prepare.models import Facts
 from bayes_at_n.pipeline.store import runfolder
 
 PROBE_S, SUSPECT_S = 600.0, 60.0  # between two probes; of a server that has failed since the last

@@ -17,7 +17,7 @@ from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_y
 from bayes_at_n.pipeline.config.sampling import SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
-from bayes_at_n.pipeline.prepare.endpoint import Facts
+from bayes_at_n.pipeline.prepare.models import Facts
 
 Body = dict[str, Any]
 FILTERED = "content_filter"  # finish reason of a completion that the server withholds

@@ -21,9 +21,9 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.journal import Journal
-from bayes_at_n.pipeline.config.seeds import continued_seed
+from bayes_at_n.pipeline.config.settings import continued_seed
 from bayes_at_n.pipeline.engines import Completion, Request
-from bayes_at_n.pipeline.prepare import raised_cap
+from bayes_at_n.pipeline.prepare import questions_table
 from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -224,7 +224,7 @@ def stored(run: Run, keys: set[tuple[str, int]]) -> Rows:
         short = below(limits, batch["finish_reason"], batch["completion_tokens"])
         for row in batch.filter(short).to_pylist():
             if None in (row["token_ids"], questions[row["question_id"]]["prompt_token_ids"]):
-                raise UserError(raised_cap.refusal(run, raised_cap.NO_TOKENS))
+                raise UserError(questions_table.refusal(run, questions_table.NO_TOKENS))
             rows[row["question_id"], row["trial"]] = row
     return rows
 

@@ -11,12 +11,12 @@ from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, Replaced, TryAgain, UserError, one_line
 from bayes_at_n.pipeline.base.program import kind
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 from bayes_at_n.pipeline.engines import Completion
 from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import AttemptWriter, Continued, leave, row_of, tidy
-from bayes_at_n.pipeline.prepare import likelihood, questions_table
+from bayes_at_n.pipeline.prepare import questions_table, solved
 from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -162,7 +162,7 @@ class Job:
             seed=attempt_seed(cfg, question_id, trial),
             run=self.number,
             cfg=cfg,
-            options=likelihood.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
+            options=solved.options(cfg, self.tokenizer, row) if cfg.sampling.likelihood else (),
         )
         return self.continued(request)
 

@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import LEAVING, leave
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
-from bayes_at_n.pipeline.prepare import endpoint, models, raised_cap, sizing
+from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping
@@ -147,7 +147,7 @@ def _fitted(runs: Sequence[Run]) -> list[Run]:
 
 def _is_pending(run: Run) -> bool:
     """Check a run's state; return whether there is anything to sample."""
-    weights = endpoint.weights(run.cfg, endpoint.recorded(run))
+    weights = models.weights(run.cfg, models.recorded_facts(run))
     runfolder.check_same(run, provenance.identity(run.cfg) | {"model.weights": weights})
     if any(row["max_tokens"] > run.cfg.sampling.max_tokens for row in run.questions):
         raise UserError(
@@ -155,7 +155,7 @@ def _is_pending(run: Run) -> bool:
             " with the intended value completes it"
         )
     if cut := runfolder.continuing(run):
-        note(f"generate: {raised_cap.described(run.cfg, cut.values())}")
+        note(f"generate: {sizing.continued_in_words(run.cfg, cut.values())}")
     if run.cfg.trust_parts:
         runfolder.accept_suspects(run)
     if message := runfolder.suspects(run):

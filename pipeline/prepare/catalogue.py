@@ -8,7 +8,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import MISSING, validated
-from bayes_at_n.pipeline.config.settings import DatasetConfig, ModelConfig
+from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.sampling import ModelConfig
 from bayes_at_n.pipeline.display import table
 from bayes_at_n.pipeline.display.table import Column, Table, columns, print_json
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.resources import ClusterConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap, sizing
+from bayes_at_n.pipeline.prepare import models, questions_table, sizing
 from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
 from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run, Totals
@@ -248,7 +248,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     `on_cluster`: for all tasks of a run there, not this machine. Raises UserError: whatever
     `prepare` would raise.
     """
-    cut: raised_cap.Cut = {}
+    cut: questions_table.Cut = {}
     try:
         built = questions_table.build(run)
     except NotHere as error:
@@ -258,7 +258,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     else:
         rows = built.rows()
         runfolder.check_same(run, built.identity, raising=True)
-        cut = raised_cap.check(run, built)
+        cut = questions_table.check_raised(run, built)
         results.print(f"first prompt ({rows[0]['question_id']}, gold answer {rows[0]['gold']}):")
         results.print(textwrap.indent(rows[0]["prompt"], "  | ", lambda line: True))
         longest = max(_prompt_lengths(rows))
@@ -274,7 +274,7 @@ def dry_run(run: Run, on_cluster: bool = False) -> Estimate:
     if cut:
         limits = {row["question_id"]: row["max_tokens"] for row in rows}
         most = si(sum(limits[key[0]] - tokens for key, tokens in cut.items()))
-        words = raised_cap.described(run.cfg, cut.values())
+        words = sizing.continued_in_words(run.cfg, cut.values())
         results.print(f"{words}, at most {most} tokens in addition to the estimate")
     if expected.pending or cut:
         for line in lines(run, expected, hardware):

@@ -1,12 +1,12 @@
-"""Facts about a model before it is loaded: location, tokenizer, context and fingerprint."""
+"""Facts about a model before it is loaded: location, tokenizer, context, fingerprint, server."""
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,18 @@ from typing import Any
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, si, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
-from bayes_at_n.pipeline.config.settings import ModelConfig, VerifierConfig
-from bayes_at_n.pipeline.store import provenance
+from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub, kind
+from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.verifier import VerifierConfig
+from bayes_at_n.pipeline.store import provenance, runfolder
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import difference
 
 # Many repositories have the weights twice; vLLM and transformers read safetensors.
 _UNUSED = ["*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*"]
 _warned: set[str] = set()
+SERVER = "server"  # in the manifest
 
 
 def _is_hub_id(name: str) -> bool:
@@ -111,7 +115,7 @@ def tokenizer_source(cfg: ModelConfig) -> ModelConfig:
     """Return the model whose tokenizer is used: `model.tokenizer`, or the model itself."""
     if cfg.tokenizer is None:
         return cfg
-    return dataclasses.replace(cfg, id=cfg.tokenizer, revision=None)
+    return replace(cfg, id=cfg.tokenizer, revision=None)
 
 
 def tokenizer(cfg: ModelConfig) -> Any:
@@ -247,3 +251,76 @@ def _load(cfg: ModelConfig, load: Any) -> Any:
             f"{cfg.key}.id={cfg.id}: this model comes with Python code, which runs only if you"
             f" allow it: read the code, then set {cfg.key}.trust_remote_code=true"
         ) from error
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a server reports about itself.
+
+    Attributes:
+        api: completions or chat.
+        served_name: the model's name there.
+        context: the most tokens, prompt and completion together; None if not reported.
+        software: vllm, or empty.
+    """
+
+    api: str
+    served_name: str
+    context: int | None = None
+    software: str = ""
+
+
+def server_facts(run: Run, own: Any | None) -> Facts | None:
+    """Return the facts about the run's server, recorded or reported; None if the engine has none.
+
+    A function counts as a server of chat turns. `own`: the model's tokenizer, if any. Raises
+    UserError: the server does not have the model, or does not support `engine.api`.
+    """
+    engine = kind(run.cfg.engine.name)
+    if not engine.served:
+        return None
+    if engine.in_process:
+        return Facts("chat", run.cfg.model.id)
+    if facts := recorded_facts(run):
+        if facts.api != "chat" and own is None:
+            tokenizer(run.cfg.model)  # raises with the reason
+        api = run.cfg.engine.api
+        return facts if api == "auto" else replace(facts, api=api)
+    ids = None if own is None else own("1 + 1 =", add_special_tokens=False)["input_ids"]
+    reported: Facts = engine.made_by.facts(run.cfg, ids)
+    return reported
+
+
+def recorded_facts(run: Run) -> Facts | None:
+    """Return the facts that `prepare` has recorded; None before it, and for other engines."""
+    entry = runfolder.read_manifest(run).get(SERVER)
+    if not entry or not kind(run.cfg.engine.name).served:
+        return None
+    return Facts(**{name: entry[name] for name in Facts.__match_args__ if name in entry})
+
+
+def tokenizer_of(cfg: RunConfig) -> Any | None:
+    """Load the model's tokenizer; None if it is not available and a server does not need it.
+
+    Raises UserError: it is needed and cannot be loaded.
+    """
+    engine = kind(cfg.engine.name)
+    if engine.in_process:
+        return None
+    try:
+        return tokenizer(cfg.model)
+    except UserError as error:  # the name is a hosted model's, or the network is down
+        needed = not engine.served or cfg.prompt.kind == "plain" or cfg.prompt.prefix
+        named = cfg.model.tokenizer is not None or cfg.engine.api == "completions"
+        if needed or named:
+            raise
+        note(f"no tokenizer available, so prompts are sent as chat turns ({error})")
+        return None
+
+
+def weights(cfg: RunConfig, server: Facts | None) -> str:
+    """Return what identifies the model: a fingerprint of its weights, or its name on a server."""
+    if not kind(cfg.engine.name).served:
+        return fingerprint(cfg.model)
+    name = cfg.engine.served_name or (server.served_name if server else cfg.model.id)
+    return f"served:{name}"

@@ -18,8 +18,7 @@ from typing import Any
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import DatasetConfig
-from bayes_at_n.pipeline.config.where import parse as parse_filter
+from bayes_at_n.pipeline.config.dataset import DatasetConfig, parse_filter
 from bayes_at_n.pipeline.prepare.rows import open_rows
 from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.answers.kinds import OR
@@ -44,6 +43,7 @@ _END = {
 _LEFT_RIGHT = re.compile(r"(?<!\\)\\(left|right)(?![A-Za-z])\.?")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"(?<!\\)[{}]")
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +243,6 @@ def parse(
     return question, notes
 
 
-_ABSENT = object()
-
-
 def _cell(row: Mapping[str, Any], name: str) -> Any:
     """Return a cell: of a column, or of the key b in column a for "a.b"; _ABSENT without it."""
     if name in row:
@@ -281,10 +278,10 @@ def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list
     """Return the gold answer in a row, read as `dataset.gold` and `dataset.gold_after` say."""
     name = cfg.fields.answer
     if cfg.answer == "code":
-        from bayes_at_n.verifiers.code import tests
+        from bayes_at_n.verifiers.code import programs
 
         try:
-            return tests.pack(row, name, cfg.language)
+            return programs.pack(row, name, cfg.language)
         except ValueError as error:
             raise UserError(f"{position}: {error}; found {_listed(row)}") from error
     value, where = _joined(row, name, "answer", position, notes), f"{position}: field {name!r}"

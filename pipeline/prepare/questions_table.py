@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
-from bayes_at_n.pipeline.prepare import endpoint, likelihood, models, questions, shots
-from bayes_at_n.pipeline.prepare.endpoint import Facts
+from bayes_at_n.pipeline.config.sampling import PromptConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models, questions, solved
+from bayes_at_n.pipeline.prepare.models import Facts
 from bayes_at_n.pipeline.prepare.questions import Question
-from bayes_at_n.pipeline.prepare.shots import Example
+from bayes_at_n.pipeline.prepare.solved import Example
 from bayes_at_n.pipeline.store import provenance, runfolder, shards
-from bayes_at_n.pipeline.store.columns import QUESTIONS
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, control_tokens, fill, options, plain, render, turns
 
@@ -28,6 +29,10 @@ _NOT_FOUND = (
     "prompt.shuffle=trial: the prompt of {} does not contain its options verbatim, or its tokens"
     " are not those of its text; use prompt.shuffle=question with this model"
 )
+# Fields of requests that count the tokens of one request, and would start over.
+_COUNTING = ("presence_penalty", "frequency_penalty", "max_pattern_size")
+NO_TOKENS = "token ids of prompts (chat turns have none) or of attempts are not stored"
+Cut = dict[tuple[str, int], int]
 
 
 class Built(NamedTuple):
@@ -61,8 +66,8 @@ def build(run: Run) -> Built:
     """
     cfg = run.cfg
     loaded, notes = questions.load(cfg.dataset)  # first: a file's errors show within a second
-    tokenizer = endpoint.tokenizer(cfg)
-    server = endpoint.facts(run, tokenizer)
+    tokenizer = models.tokenizer_of(cfg)
+    server = models.server_facts(run, tokenizer)
     _warn(cfg, notes, server)
     if server is None:
         context: int | None = models.context(cfg.model)
@@ -84,7 +89,7 @@ def build(run: Run) -> Built:
         replace(cfg, prompt=replace(cfg.prompt, template=template))
         for template in cfg.prompt.templates
     ]
-    examples = [shots.load(one) for one in of_templates]
+    examples = [solved.load_examples(one) for one in of_templates]
     texts = {
         f"example {i}": [e.problem, *e.choices, e.solved] for i, e in enumerate(examples[0], 1)
     }
@@ -114,7 +119,7 @@ def build(run: Run) -> Built:
             f" {min(most)}; sampling.max_tokens={min(most)} gives all questions the same limit"
         )
     described = None if tokenizer is None else models.describe_tokenizer(cfg.model, tokenizer)
-    identity = identity_of(cfg, table, examples[0], endpoint.weights(cfg, server))
+    identity = identity_of(cfg, table, examples[0], models.weights(cfg, server))
     return Built(table, identity, server, described)
 
 
@@ -179,11 +184,11 @@ def _prompts(
     role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
     chats = []
     for question in loaded:
-        choices, gold = shots.ordered(cfg, question, cfg.prompt.shuffle == "question")
+        choices, gold = solved.ordered(cfg, question, cfg.prompt.shuffle == "question")
         text = fill(
             cfg.prompt.template, question.problem, choices=options(choices, cfg.prompt.option)
         )
-        own = [(e.prompt, e.solved) for e in shots.examples_for(cfg, examples, question)]
+        own = [(e.prompt, e.solved) for e in solved.examples_for(cfg, examples, question)]
         chats.append((question, choices, gold, turns(text, model.system, role, own)))
     contents = (chat[-1] for chat in chats)
     kwargs = model.chat_template_kwargs
@@ -254,7 +259,7 @@ def _limit(cfg: RunConfig, tokenizer: Any, context: int | None, one: _Prompt) ->
     models.check_tokens(cfg.model, tokenizer, name, prompt, ids)
     if cfg.sampling.likelihood:
         row = {"question_id": name, "prompt": prompt, "choices": one.choices, "gold": one.gold}
-        return likelihood.most_tokens(cfg, tokenizer, context, row)
+        return solved.most_tokens(cfg, tokenizer, context, row)
     limit = cfg.sampling.max_tokens
     return limit if context is None else min(context - size, limit)
 
@@ -275,7 +280,7 @@ def prompts_of_trials(run: Run) -> Callable[[Mapping[str, Any], int], Mapping[st
     if cfg.prompt.shuffle != "trial":
         return of_template
     chat = any(row["prompt_token_ids"] is None for row in run.questions)
-    tokenizer = None if chat else endpoint.tokenizer(cfg)
+    tokenizer = None if chat else models.tokenizer_of(cfg)
 
     def shuffled_row(row: Mapping[str, Any], trial: int) -> Mapping[str, Any]:
         shuffled = runfolder.as_presented(cfg, of_template(row, trial), trial)
@@ -303,3 +308,44 @@ def with_options(
     if not match:
         raise UserError(_NOT_FOUND.format(name))
     return before + texts[1] + after
+
+
+def check_raised(run: Run, built: Built) -> Cut:
+    """Return the attempts that continue under the questions' cap, and their tokens so far.
+
+    Raises UserError: the cap is raised while workers are sampling, or attempts cannot continue.
+    """
+    raised = runfolder.raised(run, built.identity)
+    if raised and runfolder.alive(run.path):
+        raise UserError(
+            f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]} in {run.path};"
+            " wait for them, or stop them (finished attempts are kept)"
+        )
+    if not raised and not runfolder.was_raised(run):
+        return {}
+    rows = built.rows()
+    cut = runfolder.continuing(run, rows)
+    if not raised or not cut:
+        return cut
+    s, reason = run.cfg.sampling, ""
+    sampling = asdict(s) | asdict(s.repetition_detection) | run.cfg.engine.args
+    names = [*KEY, "token_ids"]
+    batches = shards.batches(run.attempts, ATTEMPTS, names, shards.Damage(), keep=cut)
+    if counting := [name for name in _COUNTING if sampling.get(name)]:
+        reason = f"{counting[0]} counts the tokens of one request, and would start over"
+    elif any(row["prompt_token_ids"] is None for row in rows) or any(
+        batch["token_ids"].null_count for batch in batches
+    ):
+        reason = NO_TOKENS
+    if reason:
+        raise UserError(refusal(run, reason))
+    return cut
+
+
+def refusal(run: Run, reason: str) -> str:
+    """Return the message that the attempts of a run cannot continue, with the remedy."""
+    return (
+        f"sampling.max_tokens={run.cfg.sampling.max_tokens}: the truncated attempts in {run.path}"
+        f" cannot continue: {reason}. To sample all attempts with this cap, use another folder"
+        " (tag=NAME)"
+    )

@@ -7,13 +7,14 @@ printed with its calculation. If a size is not known, nothing is guessed.
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.config.settings import ModelConfig, RunConfig
+from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.workers import devices
 
@@ -203,3 +204,17 @@ def resolved_alone(cfg: RunConfig, rows: Rows) -> RunConfig:
         models.download(cfg.model)
     engine = dataclasses.replace(cfg.engine, replicas=1)
     return resolved(dataclasses.replace(cfg, engine=engine), rows)
+
+
+def continued_in_words(cfg: RunConfig, tokens: Collection[int]) -> str:
+    """Return a line on attempts that continue, by their tokens so far; empty without any.
+
+    >>> from bayes_at_n.pipeline.config.sampling import SamplingConfig
+    >>> continued_in_words(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
+    'continues 2 truncated attempts from 8-16 to 65,536 tokens'
+    """
+    if not tokens:
+        return ""
+    ends = "-".join(f"{n:,}" for n in sorted({min(tokens), max(tokens)}))
+    attempts = plural(len(tokens), "truncated attempt")
+    return f"continues {attempts} from {ends} to {cfg.sampling.max_tokens:,} tokens"

@@ -1,4 +1,4 @@
-"""prepare: render prompts of questions, check and hash them; prefetch: download everything."""
+"""prepare: render prompts of questions, check and hash them."""
 
 import hashlib
 import json
@@ -8,21 +8,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base.console import note, note_alone, results, warn
+from bayes_at_n.pipeline.base.console import note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import describe, find_local, version
 from bayes_at_n.pipeline.config import card
-from bayes_at_n.pipeline.config.settings import OFFICIAL, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.prepare import (
-    endpoint,
-    models,
-    official_prompt,
-    questions,
-    questions_table,
-    raised_cap,
-    shots,
-)
+from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.questions_table import MADE_FROM, Built
 from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -53,28 +44,6 @@ def prepare(run: Run) -> None:
         run = Run(run.cfg)
     note_alone(f"prepared {len(run.questions)} questions in {run.path}")
     print_json({"run": run.path, "questions": len(run.questions)})
-
-
-def prefetch(run: Run) -> None:
-    """Download what a run needs into the Hugging Face cache.
-
-    Compute nodes without a network then run with ``HF_HUB_OFFLINE=1`` and the same ``HF_HOME``.
-    Raises UserError: a download failed.
-    """
-    model, dataset, verifier = run.cfg.model, run.cfg.dataset, run.cfg.verifier
-    parts: dict[str, Any] = {"model": models.download(model), "adapter": models.adapter(model)}
-    parts["questions"] = len(questions.load(dataset)[0])
-    parts["dataset"] = find_local(dataset.path) or "in the Hugging Face cache"
-    shots.load(run.cfg)
-    if verifier.id is not None:
-        parts["verifier"] = models.download(verifier_as_model(run.cfg).model)
-        if verifier.prompt == OFFICIAL:
-            parts["prompt"] = official_prompt.fetch(verifier.official)
-    for name, part in parts.items():
-        if part is not None:
-            results.print(f"{name:9} {part}")
-    print_json(parts)
-    note("on nodes without a network: export HF_HUB_OFFLINE=1, with the same HF_HOME")
 
 
 def count_questions(run: Run) -> int:
@@ -129,7 +98,7 @@ def _made_from(run: Run) -> bytes:
 def save(run: Run, built: Built) -> None:
     """Check the folder's state, then write settings, questions and manifest."""
     runfolder.check_same(run, built.identity, raising=True)
-    raised_cap.check(run, built)
+    questions_table.check_raised(run, built)
     runfolder.save_config(run)  # first: `settle` reads it as soon as there are questions
     _save_table(run, built)
     manifest = runfolder.read_manifest(run)
@@ -139,7 +108,7 @@ def save(run: Run, built: Built) -> None:
         manifest[runfolder.RAISED] = [*manifest.get(runfolder.RAISED, []), entry]
     manifest[provenance.IDENTITY] = built.identity
     if built.server is not None:
-        manifest[endpoint.KEY] = asdict(built.server)
+        manifest[models.SERVER] = asdict(built.server)
     manifest["tokenizer"] = built.tokenizer
     manifest["source"] = {
         "model": run.cfg.model.id,

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.records.columns import CHATS, KNOWN, LISTED, TOKENS
-from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.exporting import Export, RunTable
 from bayes_at_n.pipeline.records.runs import MOST_RUNS
 from bayes_at_n.pipeline.records.source import (
     BLANK,

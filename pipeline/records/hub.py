@@ -16,17 +16,22 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import from_hub
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
-from bayes_at_n.pipeline.compare import comparison, differences
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare import comparison
+from bayes_at_n.pipeline.compare.cohort import Cohort, protocol, sampling_known
 from bayes_at_n.pipeline.compare.conclusion import conclude
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, SelectionConfig
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import markdown, to_markdown
 from bayes_at_n.pipeline.records import flat
-from bayes_at_n.pipeline.records.about import LIBRARY, RunInfo, hub_id, run_infos
-from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.exporting import (
+    LIBRARY,
+    Export,
+    RunInfo,
+    RunTable,
+    hub_id,
+    run_infos,
+)
 from bayes_at_n.pipeline.store.selection import file_stem
 
 # Task ids of benchmarks on the hub, from their eval.yaml.
@@ -106,34 +111,14 @@ def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     ]
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [model.id, model.revision] for name, model in models.items() if hub_id(model.id)}
-    if known := [member for member in cohort.members if differences.sampling_known(member.run)]:
-        protocol = differences.protocol(known[0].run) | {"models": ids or None}
+    if known := [member for member in cohort.members if sampling_known(member.run)]:
+        protocol = protocol(known[0].run) | {"models": ids or None}
         protocol = {key: value for key, value in protocol.items() if value is not None}
         parts += [
             f"How {markdown(known[0].name)} was sampled; the table notes where others differ:",
             textwrap.indent(json.dumps(protocol, indent=2), "    "),
         ]
     return "\n\n".join(parts)
-
-
-def push(repo: str, folder: Path) -> str:
-    """Upload a folder as a dataset, which is created as a private one if missing.
-
-    Returns its URL. Raises UserError: no token, no network, or no write access.
-    """
-    import huggingface_hub
-
-    if huggingface_hub.get_token() is None:
-        raise UserError(f"push={repo}: no hub token; run `hf auth login`, or set HF_TOKEN")
-    note(f"export: uploading {folder} to {repo}")
-    remedy = f"{folder} is complete; the same command uploads it"
-    with from_hub(f"push={repo}", remedy, online=False, action="uploaded"):
-        api = huggingface_hub.HfApi()
-        url = api.create_repo(repo, repo_type="dataset", private=True, exist_ok=True)
-        # Files of an earlier export that this one lacks are deleted.
-        kept = {"ignore_patterns": ["export.json"], "delete_patterns": ["data/**", "images/**"]}
-        api.upload_folder(repo_id=repo, repo_type="dataset", folder_path=folder, **kept)
-    return str(url)
 
 
 def write_scores(export: Export, folder: Path) -> None:

@@ -6,37 +6,21 @@ takes a whole log from memory.
 
 import contextlib
 import itertools
-import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid5
-
-import pyarrow.compute as pc
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, install
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.records import logs, names
-from bayes_at_n.pipeline.records.about import (
-    LIBRARY,
-    VERSION,
-    RunInfo,
-    graded,
-    questions,
-    run_infos,
-    usage,
-)
+from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.columns import chat_text
-from bayes_at_n.pipeline.records.reading import Export, RunTable
+from bayes_at_n.pipeline.records.runs import dataset_name
 from bayes_at_n.pipeline.records.source import LeftOut, Run, Source, archive, json_file, start
 
 _VERSION = 3
 _MEMBERS = (b"header.json", b"_journal/", b"samples/", b"summaries.json", b"reductions.json")
-_HEAVY = ("messages", "output", "choices")  # of a sample, which its summary lacks
-_STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
 def looks(path: Path, head: bytes) -> bool:
@@ -62,7 +46,7 @@ def run_of(path: Path) -> Run:
     spec, plan = head["eval"], head.get("plan") or {}
     about = spec.get("dataset") or {}
     tasks = [str(name or "").rpartition("/")[2] for name in (spec["task"], about.get("name"))]
-    known = (name for name in tasks if names.dataset_name(name) in compose.files("dataset"))
+    known = (name for name in tasks if dataset_name(name) in compose.files("dataset"))
     owner = spec["model"].split("/")  # without the provider
     configs = (plan.get("config"), spec.get("model_generate_config"))
     efforts = (of["reasoning_effort"] for of in configs if of and of.get("reasoning_effort"))
@@ -167,95 +151,4 @@ def attempts(run: Run, sample: Any) -> dict[str, Any]:
         "problem": sent if isinstance(sent, str) else chat_text(sent[-1:]),
         "prompt": chat_text([*before]) or "",
         "gold": target if isinstance(target, str) else target and target[0],
-    }
-
-
-def write(export: Export, folder: Path) -> None:
-    """Write DATE_DATASET_ID.eval of every run.
-
-    Raises UserError: nothing is graded.
-    """
-    for source, info in run_infos(export):
-        summaries = list[dict[str, Any]]()
-        shared = {id: _question(row) for id, row in questions(source).items()}
-        task = names.safe_name(info.dataset)
-        name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
-        with zipfile.ZipFile(folder / name, "w") as packed:
-            for row in graded(export, source):
-                sample = _sample(row, shared[row["question_id"]], info)
-                _put(packed, f"samples/{sample['id']}_epoch_{sample['epoch']}.json", sample)
-                summary = {key: value for key, value in sample.items() if key not in _HEAVY}
-                summaries.append(summary | {"input": sample["input"][:1000], "completed": True})
-            _put(packed, "summaries.json", summaries)
-            _put(packed, "header.json", _header(source, info))
-
-
-def _put(packed: zipfile.ZipFile, name: str, value: Any) -> None:
-    """Add a file without a time stamp: equal runs give equal bytes."""
-    data = json.dumps(value).encode()
-    packed.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 1)  # 6 takes thrice as long
-
-
-def _header(source: RunTable, info: RunInfo) -> dict[str, Any]:
-    """Return everything but the samples."""
-    ids = [row["question_id"] for row in source.run.questions]
-    scores = {metric.name: score._asdict() for metric, score in info.scores}
-    values = {"accuracy": scores.get("avg", {}).get("value"), "stderr": info.stderr}
-    metrics = {name: {"name": name, "value": x} for name, x in values.items() if x is not None}
-    known = {"confidence": info.confidence, "prior": info.prior, **scores}
-    tokens = (pc.sum(source.table[f"{part}_tokens"]) for part in ("prompt", "completion"))
-    used = {info.named: usage(*(number.as_py() or 0 for number in tokens))}
-    began, ended = info.began.isoformat(), info.ended.isoformat()
-    reached = {"name": "grade", "scorer": "grade", "reducer": "mean", "metrics": metrics}
-    results = {"total_samples": len(ids) * info.trials, "completed_samples": info.graded}
-    provider = "vllm" if info.engine.get("name") == "vllm" else "hf"  # by which others know paths
-    spec: dict[str, Any] = {
-        **dict.fromkeys(("eval_id", "run_id", "task_id"), info.uid.hex),
-        **{"created": began, "task": info.dataset, "solver": "generate"},
-        "model": f"{provider}/{info.named}",
-        "dataset": {"name": info.dataset, "samples": len(ids), "sample_ids": ids},
-        "config": {"epochs": info.trials, "epochs_reducer": ["mean"]},
-        "scorers": [{"name": "grade", "metrics": [{"name": name} for name in metrics]}],
-        "model_generate_config": info.arguments,
-        "packages": {LIBRARY: VERSION},
-        "metadata": {"run": source.name, "scores": known, **info.sampling},
-    }
-    return {
-        **{"version": 2, "status": "success", "eval": spec},
-        "plan": {"steps": [{"solver": "generate"}]},
-        "stats": {"started_at": began, "completed_at": ended, "model_usage": used},
-        "results": results | {"scores": [reached | {"metadata": known}]},
-    }
-
-
-def _question(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields shared by all samples of a question, whose prompt may be chat turns."""
-    turns = [{"role": "user", "content": row["prompt"] or row["problem"]}]
-    if row["prompt_token_ids"] is None and row["prompt"].startswith("["):
-        turns = json.loads(row["prompt"])
-    turns = [turn | {"id": f"{row['question_id']}-{i}"} for i, turn in enumerate(turns)]
-    shared = {"id": row["question_id"], "input": row["problem"], "target": row["gold"]}
-    return shared | {"choices": row["choices"], "messages": turns}
-
-
-def _sample(row: dict[str, Any], question: dict[str, Any], info: RunInfo) -> dict[str, Any]:
-    """Return an attempt."""
-    key = str(uuid5(info.uid, f"{row['question_id']} {row['trial']}"))
-    content = [{"type": "text", "text": row["response"]}]
-    if row["reasoning"] is not None:
-        content.insert(0, {"type": "reasoning", "reasoning": row["reasoning"]})
-    answer = {"id": key, "role": "assistant", "source": "generate", "content": content}
-    choice = {"message": answer, "stop_reason": _STOPS.get(row["finish_reason"], "unknown")}
-    score = {"value": "C" if row["right"] else "I", "answer": row["answer"]}
-    score |= {"explanation": row["reason"], "metadata": {"layer": row["layer"]}}
-    output = {"model": info.named, "choices": [choice], "completion": row["response"]}
-    return question | {
-        "uuid": key,
-        "epoch": row["trial"] + 1,
-        "messages": [*question["messages"], answer],
-        "output": output | {"usage": row["usage"], "time": row["seconds"]},
-        "scores": {"grade": score},
-        "metadata": row["metadata"],
-        "model_usage": {info.named: row["usage"]} if row["usage"] else {},
-        "total_time": row["seconds"],
     }

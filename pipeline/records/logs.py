@@ -1,15 +1,25 @@
-"""Read the rows of other programs, whose fields are ours by other names."""
+"""Read the rows of other programs, whose fields are ours by other names; chats of OpenAI's API."""
 
 import contextlib
 import functools
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.records import names
-from bayes_at_n.pipeline.records.columns import MOST_TRIAL, UNDECIDED, chat_text, truth
+from bayes_at_n.pipeline.records.columns import (
+    LISTED,
+    MOST_TRIAL,
+    ORDERED,
+    OUTCOMES,
+    UNDECIDED,
+    chat_text,
+    truth,
+)
+from bayes_at_n.pipeline.records.flat import is_json
+from bayes_at_n.pipeline.records.runs import model_name, run_config
 from bayes_at_n.pipeline.records.source import (
     ONE_VALUE,
     Format,
@@ -17,7 +27,9 @@ from bayes_at_n.pipeline.records.source import (
     Records,
     Run,
     Source,
+    json_lines,
     printable,
+    start,
 )
 
 _MODEL = (None, "assistant")  # roles of the turns of a chat that the model wrote
@@ -25,6 +37,10 @@ _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
 _WORDS: dict[str, Any] = {word: word for word in UNDECIDED}
 _WORDS |= {"C": True, "I": False, "N": "no_answer"}  # of inspect_ai; P, partial, is neither
+_KEYS = re.compile(rb'"(messages|choices|custom_id)":')
+# Further fields of a line that are names of `columns.COLUMNS`.
+_FIELDS = "dataset task question_id trial seed outcome is_correct correct answer has_box problem"
+_FIELDS += " gold gold_answer expected_answer ground_truth target"
 
 
 def looks(form: Format, path: Path, head: bytes) -> bool:
@@ -190,5 +206,79 @@ def problem(row: Any) -> str | None:
 @functools.cache
 def reasoning_end(model: str, level: str | None = None) -> str:
     """Return what ends the reasoning of a model, by its name in records."""
-    name = names.model_name(model, level=level)
-    return names.run_config("imported", name, model).model.reasoning_end or "</think>"
+    name = model_name(model, level=level)
+    return run_config("imported", name, model).model.reasoning_end or "</think>"
+
+
+def is_chat(path: Path, head: bytes) -> bool:
+    """Return whether a file with this head has requests or answers of OpenAI's API."""
+    return is_json(path, head) and bool(_KEYS.search(head))
+
+
+def read_chats(source: Source) -> Records:
+    """Yield the attempts of chats: each choice is a trial, equal messages are one question."""
+    requests: dict[str, Any] = {}  # of batches, whose answers are separate, by custom_id
+    questions: dict[str, Any] = {}  # names by prompts
+    seen = set[int]()
+    files = sorted(source.files, key=lambda path: b'"response":' in start(path))
+    for place, line in (pair for path in files for pair in json_lines(path, source.skipped)):
+        custom, response = str(line.get("custom_id", "")), _object(line.get("response"))
+        request = _object(line.get("request")) or _object(line.get("body")) or line
+        if "body" in line and "response" not in line:
+            requests[custom] = request
+            continue
+        request, answer = requests.get(custom, request), response or line
+        answer = _object(answer.get("body")) or answer
+        messages, choices = request.get("messages", request.get("prompt")), answer.get("choices")
+        messages = messages if isinstance(messages, list) else [messages]
+        if choices is None and messages and _object(messages[-1]).get("role") == "assistant":
+            messages, choices = messages[:-1], [{**line, "message": messages[-1]}]
+        if not isinstance(choices, list) or not choices:
+            other = answer.get("object") == "response"
+            what = "answers of /v1/responses (not read)" if other else "requests without an answer"
+            source.skipped.add(f"{what} left out", place)
+            continue
+        if requests and custom not in requests and messages == [None]:
+            what = "answers without a request here: each custom_id is a question"
+            source.skipped.add(what, place)
+        prompt = "\n\n".join(str(chat_text(turn)) for turn in messages if turn)
+        name = questions.setdefault(prompt or custom, custom or len(questions))
+        extra = {"question_id": name, **_object(line.get("metadata")), **line}
+        model_id = str(answer.get("model") or request.get("model") or "")
+        common = {name: extra[name] for name in _FIELDS.split() if name in extra} | {
+            "model": model_id,
+            "reasoning_level": request.get("reasoning_effort"),
+            "prompt": prompt,
+        }
+        if len(choices) > 1:  # what a line says of one answer is of none of several
+            if OUTCOMES & common.keys():
+                source.skipped.add(ONE_VALUE, place)
+            common = {key: common[key] for key in common.keys() - ORDERED - LISTED}
+        for number, choice in enumerate(choices):
+            key = hash((str(answer.get("id")), number))
+            if answer.get("id") and key in seen:
+                source.skipped.add("duplicates left out", place)
+                continue
+            seen.add(key)
+            try:
+                model = source.model_of(model_id)
+                yield place, common | _chosen(answer, _object(choice), len(choices), model)
+            except (LookupError, ValueError, AttributeError) as error:
+                source.skipped.damaged(place, one_line(error))
+    if requests and not questions:
+        raise UserError(f"{source.path}: holds requests only; put the answers beside them")
+
+
+def _chosen(answer: Any, choice: dict[str, Any], choices: int, model: str) -> dict[str, Any]:
+    """Return the fields of one choice of an answer."""
+    usage = _object(answer.get("usage"))
+    read = answered({"choices": [choice], "usage": usage}, {"model": model})
+    probs, ids = _object(choice.get("logprobs")), choice.get("token_ids")
+    values = probs.get("token_logprobs") or [one["logprob"] for one in probs.get("content") or ()]
+    if choices > 1:  # `usage` covers all together
+        read["num_completion_tokens"] = len(ids or values) or None
+    return read | {"completion_token_list": ids, "completion_logprob_list": values or None}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

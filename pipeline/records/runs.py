@@ -1,28 +1,52 @@
-"""Collect imported attempts into runs and questions; their rows wait in Arrow files.
+"""Collect imported attempts into runs and questions, with this project's names.
 
-They wait until the source has been read: trials depend on all seeds of a run, labels on all models
-of a dataset.
+Rows wait in Arrow files until the source has been read: trials depend on all seeds of a run, labels
+on all models of a dataset.
 """
 
+import functools
+import hashlib
 import math
+import re
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import DatasetConfig
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import questions as own_questions
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
-from bayes_at_n.pipeline.records import names
 from bayes_at_n.pipeline.records.source import LeftOut, Skipped, Source, printable
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, GRADES, MEANS, VERDICTS
 from bayes_at_n.verifiers.maths.boxed import extract
 
+_LONGEST = 80  # characters of a folder name
+# Tasks of the authors' records, lm-evaluation-harness and lighteval, to names in configs/dataset.
+_TASKS = {
+    "aime2024": "aime24",
+    "aime2025": "aime25",
+    **{f"aime{year}{how}": f"aime{year}" for year in (24, 25) for how in ("avg", "gpassk")},
+    "hmmt25feb": "hmmt25",
+    "hmmtfeb2025": "hmmt25",
+    "hmmt2025": "hmmt25",
+    "brumo2025": "brumo25",
+    "aime2026": "aime26",
+    "hmmtfeb2026": "hmmt26",
+    "hmmtnov2025": "hmmt-nov25",
+    "cmimc2025": "cmimc25",
+    "smt2025": "smt25",
+}
+# Their ids count from 1, whereas records count rows from 0.
+_FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "smt25")
 MOST_BYTES = 32 << 20  # of waiting rows in memory, about
 MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000
@@ -33,6 +57,111 @@ _WAITING = pa.schema(
     {column.name: column.type for of in (ATTEMPTS, GRADES, VERDICTS, MEANS) for column in of}
     | {"question_id": pa.int64(), "trial": pa.int64(), "category": pa.int64()}  # a position
 )
+
+
+def dataset_name(task: str) -> str:
+    """Return the dataset of a task, as a valid folder name.
+
+    >>> dataset_name("hmmt25_feb"), dataset_name("AIME-2025"), dataset_name("my task")
+    ('hmmt25', 'aime25', 'my-task-ef0a31')
+    """
+    plain = re.sub(r"[^a-z0-9]", "", task.lower())
+    return plain if plain in _contests() else _TASKS.get(plain) or safe_name(task)
+
+
+def safe_name(text: str) -> str:
+    r"""Return a valid folder name, with a hash if the text had to change.
+
+    >>> safe_name("Qwen3-4B"), safe_name("../../x")
+    ('Qwen3-4B', 'x-9cdf6a')
+    """
+    name = re.sub(r"([^A-Za-z0-9._-]|\.\.)+", "-", text).strip("._-")[:_LONGEST]
+    if name == text and name:
+        return name
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]
+    return f"{name}-{digest}" if name else f"unnamed-{digest}"
+
+
+def model_name(model: str, key: str | None = None, level: str | None = None) -> str:
+    """Return the name in configs/model of a record's model, else a name derived from the record's.
+
+    A model has a hub id or any name, perhaps another name (its key), and perhaps a reasoning level.
+
+    >>> model_name("openai/gpt-oss-20b", level="high"), model_name("Qwen/Qwen3-4B-Thinking-2507")
+    ('gpt-oss-20b-high', 'qwen3-4b')
+    >>> model_name("somebody/their-model"), model_name("a", level="low")
+    ('their-model', 'a-low')
+    """
+    level = (level or "").strip().lower()
+    level = "" if level in ("none", "null", "nan", "default", "-") else level
+    aliases = _aliases()
+    for text in (f"{model}@{level}", f"{model}@", key, f"{key}{level}", model, f"{model}{level}"):
+        if text and _plain(text) in aliases:
+            return aliases[_plain(text)]
+    _, slash, last = model.replace("\\", "/").rstrip("/").rpartition("/")
+    name = safe_name(last if slash and ".." not in model else model)
+    return f"{name}-{safe_name(level)}" if level else name
+
+
+def question_id(dataset: str, number: int | str) -> str:
+    """Return the id of a question from its row number, from 0, or its own name.
+
+    >>> question_id("aime25", 7), question_id("hmmt25", 0), question_id("x", "I-3")
+    ('aime25-07', 'hmmt25-01', 'I-3')
+    """
+    if isinstance(number, str):
+        return number
+    return f"{dataset}-{number + (dataset in _FROM_ONE):02d}"
+
+
+def run_config(dataset: str, model: str, hub_id: str) -> RunConfig:
+    """Compose the settings of an imported run, from our own files for known models and datasets.
+
+    `dataset` and `model` are from :func:`dataset_name` and :func:`model_name`.
+    """
+    known = dataset in _contests()
+    choice = [f"dataset={dataset}"] if known else ["dataset=jsonl", "dataset.path=imported.jsonl"]
+    cfg = deepcopy(_composed(*choice, "verifier=none", "model=custom", "model.id=imported"))
+    cfg.model.id = hub_id or model
+    if model in _aliases().values():
+        cfg.model = deepcopy(_composed(f"model={model}").model)
+    cfg.dataset.name, cfg.model.name = dataset, model
+    cfg.model.system = cfg.model.revision = cfg.dataset.revision = None  # unknown
+    return cfg
+
+
+@functools.cache
+def _composed(*choices: str) -> RunConfig:
+    return compose.load(list(choices))
+
+
+@functools.cache
+def _contests() -> list[str]:
+    return [name for name in compose.files("dataset") if name not in ("hub", "jsonl", "demo")]
+
+
+@functools.cache
+def _aliases() -> dict[str, str]:
+    """Map names in records (ID@EFFORT, name, short name) to names in configs/model.
+
+    Of several files with one id, that of the paper's Table 6 counts, which has a `table_id`.
+    """
+    aliases: dict[str, str] = {}
+    models = {
+        path: yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        for path in sorted((compose.CONFIGS / "model").glob("*.yaml"), reverse=True)
+    }
+    for path, model in sorted(models.items(), key=lambda item: "table_id" in item[1]):
+        if "${" in str(model.get("id", "${")) or model["id"] == "???":
+            continue
+        effort = (model.get("chat_template_kwargs") or {}).get("reasoning_effort") or ""
+        called = (f"{model['id']}@{effort}", path.stem, model.get("short_name") or path.stem)
+        aliases |= dict.fromkeys(map(_plain, called), path.stem)
+    return aliases
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9/.@]", "", text.lower())
 
 
 @dataclass
@@ -141,8 +270,8 @@ class Runs:
         if len(self._runs) >= MOST_RUNS:
             model = printable(called["model"])
             raise UserError(f"over {MOST_RUNS} models: is {model} the name of one?")
-        dataset = names.dataset_name(called["dataset"])
-        name = names.model_name(called["model"], model_key, level)
+        dataset = dataset_name(called["dataset"])
+        name = model_name(called["model"], model_key, level)
         for what, ours in (("dataset", dataset), ("model", name)):
             own = called[what] if chooses else theirs[what]
             self._present[what].setdefault(ours, set()).add(own)
@@ -150,7 +279,7 @@ class Runs:
                 return self._runs.setdefault(key, None)
         taken = {run.model for run in self.runs if run.dataset == dataset}
         while name in taken:  # models of two owners, or two tasks of one dataset
-            name = names.safe_name(f"{name} {task} {called['model']} {model_key} {level}")
+            name = safe_name(f"{name} {task} {called['model']} {model_key} {level}")
         self.runs.append(PlannedRun(dataset, name, called["model"]))
         self.questions.setdefault(dataset, [])
         return self._runs.setdefault(key, self.runs[-1])
@@ -162,9 +291,9 @@ class Runs:
         known = self._places.setdefault(key, len(questions))
         if known == len(questions):
             called = known if called is None else called
-            name = names.question_id(dataset, called)
+            name = question_id(dataset, called)
             while (dataset, name) in self._ids:  # number 7 and a question named aime25-07
-                name = names.safe_name(f"{name} {called!r}")
+                name = safe_name(f"{name} {called!r}")
             self._ids.add((dataset, name))
             questions.append(Question(name, called))
         question, gold = questions[known], attempt.pop("gold", "").strip()

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
-from bayes_at_n.pipeline.records import flat, inspect_log, lm_eval, logs
-from bayes_at_n.pipeline.records.columns import truth
+from bayes_at_n.pipeline.base.console import note
+from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.records import flat, inspect_log, logs
+from bayes_at_n.pipeline.records.columns import text, truth
 from bayes_at_n.pipeline.records.logs import value_at
 from bayes_at_n.pipeline.records.source import (
     Format,
@@ -23,6 +26,7 @@ from bayes_at_n.pipeline.records.source import (
     json_lines,
     printable,
 )
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import read_json
 
 # Metrics of HELM that are 0 or 1, those of few scenarios first.
@@ -38,6 +42,8 @@ _NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl")
 _NEMO_METRICS = ("symbolic_correct", "judgement", "is_correct")
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
 _MMLU_PRO = re.compile(r"model_outputs_(.+?)(?:_\d+shots)?")
+_LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
+_LM_EVAL_METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 
 
 def _verifiers(path: Path) -> dict[str, str]:
@@ -240,6 +246,77 @@ def _nemo_skills_line(_: Run, line: Any) -> dict[str, Any]:
     }
 
 
+def _lm_eval_run(path: Path) -> dict[str, Any]:
+    """Return task, model and folder of a file; of several of one folder and task the latest counts.
+
+    The model is named in the results file beside the samples, else by the folder.
+    """
+    parts = _LM_EVAL_NAME.fullmatch(path.name)
+    task = parts["task"] if parts else path.stem.removeprefix("samples_")
+    named = path.parent.resolve().name.replace("__", "/", 1)
+    for results in sorted(path.parent.glob(f"results_{parts['date'] if parts else ''}*.json")):
+        named = runfolder.read_json(results).get("model_name") or named
+    return {"task": task, "model": str(named), "path": str(path.parent)}
+
+
+def _lm_eval(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the samples of the chosen filter, by default the first in the file.
+
+    Raises UserError: no sample has the filter.
+    """
+    chosen = source.cfg.source.filter
+    filters: Counter[str] = Counter()  # how many samples each has
+    for place, sample in json_lines(path, source.skipped):
+        filters[name := str(sample.get("filter", "none"))] += 1
+        chosen = name if chosen is None else chosen
+        if name == chosen:
+            yield place, sample
+    if filters and chosen is not None and not filters.pop(chosen, 0):
+        listed = ", ".join(repr(printable(name)) for name in filters)
+        what = f"filter={printable(chosen)}: not in {source.skipped.file(path)}"
+        raise UserError(f"{what}, which has {listed}")
+    if filters:
+        others = ", ".join(f"{printable(name)} ({number})" for name, number in filters.items())
+        what = f"{path.name}: filter {printable(str(chosen))} counts"
+        note(f"import: {what}, not {others}; filter=NAME")
+
+
+def _lm_eval_values(run: dict[str, Any], sample: Any) -> dict[str, Any]:
+    """Return the metric that counts: the first usable one of the first sample."""
+    known = (*sample.get("metrics", ()), *_LM_EVAL_METRICS)
+    own = {name: sample[name] for name in known if name in sample}
+    if "counts" not in run:
+        order = sorted(own, key=lambda name: [*_LM_EVAL_METRICS, name].index(name))
+        usable = (n for n in order if truth(own[n]) is not None or type(own[n]) is list)
+        run["counts"] = next(usable, None)
+    return {run["counts"]: own.get(run["counts"])} if run["counts"] else {}
+
+
+def _lm_eval_sample(_: dict[str, Any], sample: Any) -> dict[str, Any]:
+    """Return what a sample has for every repeat, in lists if there are several."""
+    texts = _first(sample.get("resps"))  # of the first request; none for log-likelihoods
+    texts = texts if isinstance(texts, list) else [texts]
+    texts = texts if all(isinstance(text, str) for text in texts) else []
+    arguments, doc = sample.get("arguments"), sample.get("doc")
+    request = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
+    prompt = request.get("arg_0") if isinstance(request, dict) else _first(arguments)
+    answers, trials = _first(sample.get("filtered_resps")), sample.get("trials")
+    if not isinstance(answers, list):  # one answer, which may belong to any of several repeats
+        answers = [answers]
+    more = {"problem": logs.problem(doc), "prompt": _first(prompt), "text": texts or None}
+    if texts and len(answers) == len(texts):
+        more["answer"] = [text(answer) for answer in answers]
+    ours = isinstance(trials, list) and len(trials) == len(texts)
+    more["trial"] = (trials if ours else [*range(len(texts))]) if texts else 0
+    if isinstance(doc, dict) and {"question_id", "problem", "gold"} <= doc.keys():  # ours
+        more["question"] = doc["question_id"]
+    return more
+
+
+def _first(value: Any) -> Any:
+    return (value[0] if value else None) if isinstance(value, list) else value
+
+
 SHAPES = {
     "inspect": Format(
         "*.eval *.json",
@@ -326,10 +403,10 @@ SHAPES = {
         "*.jsonl",
         keys="doc_id resps|filtered_resps",
         fields="question=doc_id gold=target",
-        run=lm_eval.run_of,
-        rows=lm_eval.filtered,
-        values=lm_eval.values,
-        more=lm_eval.attempts,
+        run=_lm_eval_run,
+        rows=_lm_eval,
+        values=_lm_eval_values,
+        more=_lm_eval_sample,
     ),
     "evalscope": Format(
         "*.jsonl",

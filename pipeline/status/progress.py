@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.prepare import raised_cap
+from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.score import headline
 from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
@@ -207,7 +207,7 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
     prompts, completions = counts.prompt[done], counts.tokens[done]
     if prompts.all() and completions.all():  # known counts are at least 1
         paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
-    continues = raised_cap.described(run.cfg, counts.tokens[counts.short].tolist())
+    continues = sizing.continued_in_words(run.cfg, counts.tokens[counts.short].tolist())
     return Progress(
         name=name,
         run=str(run.path),

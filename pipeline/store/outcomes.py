@@ -26,7 +26,8 @@ from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.resources import EngineConfig
-from bayes_at_n.pipeline.config.settings import OFFICIAL, RunConfig, VerifierConfig, template_file
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.verifier import OFFICIAL, VerifierConfig, template_file
 from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
 from bayes_at_n.pipeline.store.provenance import short_hash

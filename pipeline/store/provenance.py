@@ -15,8 +15,8 @@ import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import trust
-from bayes_at_n.pipeline.config.sampling import RepetitionDetection
-from bayes_at_n.pipeline.config.settings import PromptConfig, RunConfig
+from bayes_at_n.pipeline.config.sampling import PromptConfig, RepetitionDetection
+from bayes_at_n.pipeline.config.settings import RunConfig
 
 HASH, IDENTITY = "identity_hash", "identity"  # keys of the manifest and of files' metadata
 QUESTIONS = "questions_hash"  # in a file's identity: hash of all questions and prompts

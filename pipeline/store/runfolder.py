@@ -18,8 +18,8 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM, kind, version
 from bayes_at_n.pipeline.config import trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.config.seeds import option_order
-from bayes_at_n.pipeline.config.settings import LabelsConfig, RunConfig
+from bayes_at_n.pipeline.config.settings import RunConfig, option_order
+from bayes_at_n.pipeline.config.verifier import LabelsConfig
 from bayes_at_n.pipeline.store import provenance, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
 from bayes_at_n.pipeline.store.provenance import FORMAT, HASH, IDENTITY, NUMBER

@@ -25,11 +25,11 @@ from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.judging import JudgementConfig
-from bayes_at_n.pipeline.config.settings import RunConfig, VerifierConfig, verifier_as_model
+from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
+from bayes_at_n.pipeline.config.verifier import JudgementConfig, VerifierConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.generate.stage import generate
-from bayes_at_n.pipeline.prepare import endpoint, estimate, models, questions_table
+from bayes_at_n.pipeline.prepare import estimate, models, questions_table
 from bayes_at_n.pipeline.prepare import stage as prepare
 from bayes_at_n.pipeline.prepare.estimate import Estimate
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
@@ -40,7 +40,7 @@ from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.verify import calibrate, prompts
 from bayes_at_n.pipeline.workers.stopping import unmoved
 from bayes_at_n.prompts import turns
-from bayes_at_n.verifiers.judge import agreement, judgement
+from bayes_at_n.verifiers.judge import judgement, quality
 from bayes_at_n.verifiers.maths.boxed import final_part
 
 TRIES = 3  # samples of a vote at most; with temperature 0 one, since all are equal
@@ -230,12 +230,12 @@ def _prepare(run: Run, judge: Run, template: str, attempts: pa.Table) -> None:
     new = prompts.distinct(attempts, ["", *earlier["question_id"].to_pylist()])
     if not len(new):
         return
-    tokenizer = endpoint.tokenizer(judge.cfg)
-    server = endpoint.facts(judge, tokenizer)
+    tokenizer = models.tokenizer_of(judge.cfg)
+    server = models.server_facts(judge, tokenizer)
     rows = _rows(run, judge, template, new, tokenizer, server)
     whole = pa.concat_tables([earlier, *rows])
     described = None if tokenizer is None else models.describe_tokenizer(judge.cfg.model, tokenizer)
-    weights = endpoint.weights(judge.cfg, server)
+    weights = models.weights(judge.cfg, server)
     identity = questions_table.identity_of(judge.cfg, whole, [], weights)
     built = questions_table.Built(whole, identity, server, described)
     judge.path.mkdir(parents=True, exist_ok=True)
@@ -384,7 +384,7 @@ def report(run: Run, judge: Run) -> None:
     if any(len(of) > 1 for of in votes):
         units = votes if said.points is None else [[*map(int, of)] for of in votes]
         scale = "nominal" if said.points is None else "interval"
-        found = agreement.krippendorff(units, scale, rows["question_id"].to_pylist())
+        found = quality.krippendorff(units, scale, rows["question_id"].to_pylist())
         measures["alpha"] = found._asdict() | {"scale": scale}
         ends = f"{found.alpha:.3f} (95%: {found.low:.3f} to {found.high:.3f})"
         results.print(f"agreement of {found.votes} votes: Krippendorff's alpha {ends}")

@@ -29,7 +29,7 @@ from bayes_at_n.pipeline.verify.prompts import Plan, Prompts, Text, read_batch
 from bayes_at_n.pipeline.workers import claims, stopping
 from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
 from bayes_at_n.pipeline.workers.session import Session, Slot
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 KEPT = "Finished verdicts are kept; the same command continues"
 _MADE_BY = b"made_by"

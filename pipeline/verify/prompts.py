@@ -28,9 +28,15 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config import settings
-from bayes_at_n.pipeline.config.settings import FIELDS, OFFICIAL, RunConfig, VerifierConfig
-from bayes_at_n.pipeline.prepare import models, official_prompt
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.verifier import (
+    FIELDS,
+    FOLDER,
+    OFFICIAL,
+    VerifierConfig,
+    template_file,
+)
+from bayes_at_n.pipeline.prepare import models, prefetch
 from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import keys_of, parts
@@ -82,11 +88,11 @@ def with_fallback(cfg: RunConfig, stored: str | None) -> RunConfig:
         v.prompt != OFFICIAL
         or not fallback
         or stored == str(v.official)
-        or official_prompt.read(v.official)
+        or prefetch.read(v.official)
     ):
         return cfg
     text = f"verifier.prompt={OFFICIAL}: not on this machine, so {fallback} is used instead"
-    warn(f"{text}: results differ from those published for {v.name}. {official_prompt.REMEDY}")
+    warn(f"{text}: results differ from those published for {v.name}. {prefetch.REMEDY}")
     return replace(cfg, verifier=replace(v, prompt=fallback))
 
 
@@ -95,15 +101,15 @@ def read_template(cfg: VerifierConfig) -> str:
 
     Raises UserError: it is missing, unreadable, or has no usable ``{response}`` or ``{answer}``.
     """
-    path = settings.template_file(cfg.prompt)
+    path = template_file(cfg.prompt)
     try:
         if cfg.prompt == OFFICIAL:
-            template = official_prompt.template(cfg.official)
+            template = prefetch.template(cfg.official)
         else:
             template = path.read_text("utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
         text = f"verifier.prompt={cfg.prompt}: {one_line(error)}"
-        names = ", ".join(sorted(p.stem for p in settings.FOLDER.glob("*.txt")))
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.txt")))
         raise UserError(f"{text}; choose from {names}, or name a file") from error
     bad = [field for field in _LIKE_FIELD.findall(template) if not _FIELD.fullmatch(field)]
     judged = "{response}" if "{response" in template else "{answer}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.config.seeds import attempt_seed
+from bayes_at_n.pipeline.config.settings import attempt_seed
 
 PINNED = [3632199407060549, 1889024924597497, 3819281815181469, 5520591707402991]
 

@@ -14,13 +14,13 @@ from forked import SETTINGS, TRIALS, Command, Forker
 from helpers import add_attempts, add_grades, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import differences, equivalence
+from bayes_at_n.pipeline.compare import cohort, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.text import decode
 from bayes_at_n.pipeline.generate import attempts as continuing
 from bayes_at_n.pipeline.grade import stage as grading
-from bayes_at_n.pipeline.prepare import models, questions_table, raised_cap
+from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.status.progress import count, progress_of
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
@@ -185,15 +185,15 @@ def built(run: Run, rows: list[dict[str, Any]], cap: int = 9) -> Any:
 def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
     run = raised_run(tmp_path / "run")
     assert runfolder.continuing(run) == {}  # nothing was raised, whatever the lengths
-    assert raised_cap.check(run, built(run, rows(5), 5)) == {}
-    cut = raised_cap.check(run, built(run, rows(9)))
+    assert questions_table.check_raised(run, built(run, rows(5), 5)) == {}
+    cut = questions_table.check_raised(run, built(run, rows(9)))
     assert cut == {("a", 1): 5, ("b", 0): 5, ("b", 1): 5}
     clamped = [rows(9)[0], rows(5)[1]]
-    assert raised_cap.check(run, built(run, clamped)) == {("a", 1): 5}
+    assert questions_table.check_raised(run, built(run, clamped)) == {("a", 1): 5}
     add_attempts(run, {"c": "~"}, part="other")  # of a question that is not the run's
-    assert raised_cap.check(run, built(run, rows(9))) == cut
+    assert questions_table.check_raised(run, built(run, rows(9))) == cut
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {runfolder.RAISED: [{}]})
-    said = differences.lines({"a": run}, outcomes.read(run).codes[None])
+    said = cohort.differences({"a": run}, outcomes.read(run).codes[None])
     assert len(said) == 1 and "3 of a" in said[0]
 
 
@@ -210,23 +210,23 @@ def test_what_cannot_go_on_is_refused_before_it_costs_anything(tmp_path: Path) -
 
     run.cfg.engine.args["presence_penalty"] = 0.5
     with pytest.raises(UserError, match=r"presence_penalty .*tag=NAME"):
-        raised_cap.check(run, built(run, rows(9)))
+        questions_table.check_raised(run, built(run, rows(9)))
     run.cfg.engine.args.clear()
     with (
         claims.Heartbeat(run.path, "0000000000000001-here-1"),
         pytest.raises(UserError, match="workers are sampling with 5"),
     ):
-        raised_cap.check(run, built(run, rows(9)))
+        questions_table.check_raised(run, built(run, rows(9)))
     turns = [row | {"prompt_token_ids": None} for row in rows(9)]
     with pytest.raises(UserError, match="chat turns have none"):
-        raised_cap.check(run, built(run, turns))
+        questions_table.check_raised(run, built(run, turns))
     part = run.attempts / "00000.parquet"
     table = pa.Table.from_pylist(
         [row | {"token_ids": None} for row in pq.read_table(part).to_pylist()], schema=ATTEMPTS
     )
     shards.write_part(part, table)
     with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
-        raised_cap.check(run, built(run, rows(9)))
+        questions_table.check_raised(run, built(run, rows(9)))
     with pytest.raises(UserError, match=r"cannot continue: token ids .*tag=NAME"):
         continuing.stored(run, {("a", 1)})  # of trials that were not asked for when it was raised
     manifest = runfolder.read_manifest(run)

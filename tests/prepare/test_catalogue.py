@@ -11,8 +11,9 @@ from helpers import Capsys, write_questions
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.settings import DatasetConfig, ModelConfig
-from bayes_at_n.pipeline.prepare import catalogue, endpoint
+from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.prepare import catalogue, models
 from bayes_at_n.prompts import fill, options, render, turns
 from bayes_at_n.verifiers.answers.kinds import OR
 
@@ -24,7 +25,7 @@ SOURCE = re.compile(r"([\w.-]+/[\w.-]+@[0-9a-f]{40}|huggingface.co/[\w.-]+/[\w.-
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model: Path) -> Any:
-    return endpoint.tokenizer(compose.load(["model=demo"]))
+    return models.tokenizer_of(compose.load(["model=demo"]))
 
 
 @pytest.mark.parametrize("name", DATASETS)

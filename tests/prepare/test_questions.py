@@ -17,15 +17,11 @@ from huggingface_hub import constants
 
 from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, where
-from bayes_at_n.pipeline.config.settings import (
-    DatasetConfig,
-    FieldNames,
-    ModelConfig,
-    PromptConfig,
-    RunConfig,
-)
-from bayes_at_n.pipeline.prepare import models, questions, shots
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.dataset import DatasetConfig, FieldNames, parse_filter
+from bayes_at_n.pipeline.config.sampling import ModelConfig, PromptConfig
+from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.verifiers.answers.kinds import OR
 
@@ -208,7 +204,7 @@ def test_a_local_folder_is_a_hugging_face_data_set(offline: Path, kind: str) -> 
         load(folder, split="train", fields=FieldNames(id=None, problem="Frage"))
     cfg = RunConfig(dataset=DatasetConfig(name="sums", path=str(folder), fields=names))
     cfg.prompt = PromptConfig("q", "{problem}", shots=1, shots_from="train", solved="So {answer}.")
-    assert [e.solved for e in shots.load(cfg)] == ["So 2.", "So 4."]
+    assert [e.solved for e in solved.load_examples(cfg)] == ["So 2.", "So 4."]
 
 
 def test_a_hub_that_fails_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -302,7 +298,7 @@ def test_rows_are_filtered_and_keep_their_numbers(tmp_path: Path) -> None:
     assert ids("year >= 2023 and year!=2024") == ["4", "6"]
     assert ids("tags == 'b 2'") == ["3"] and ids("tags != 'b 2' and year < 2023.5") == [*"124"]
     assert ids("tags ~ b and tags !~ '2' and year < 2023") == ["1", "2"]
-    assert where.parse("x == ''")[0].accepts({"x": float("nan")})  # as Parquet has it
+    assert parse_filter("x == ''")[0].accepts({"x": float("nan")})  # as Parquet has it
     assert ids("`x y` == ''") == list("123456") and ids('problem > "p4"') == ["6"]
     for text in ("yaer == 1", "year == 1"):
         with pytest.raises(UserError, match=rf"dataset\.where={text}"):

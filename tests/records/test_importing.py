@@ -33,7 +33,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.records import folders as written
-from bayes_at_n.pipeline.records import formats
+from bayes_at_n.pipeline.records import importing
 from bayes_at_n.pipeline.records import runs as collected
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
@@ -294,7 +294,7 @@ def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
         requested.append(there)
         write(Path(here) / "q00.parquet", records())
 
-    monkeypatch.setattr(formats, "from_hub", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(importing, "from_hub", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     monkeypatch.setattr(huggingface_hub, "sync_bucket", sync_bucket)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from helpers import Capsys, outcome_words
 from record_files import bring, by_key, folders, opened, out, rows_of
-from test_eee import same, two_runs
+from test_exported_logs import same, two_runs
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.records import inspect_log
-from bayes_at_n.pipeline.records.formats import FORMATS
+from bayes_at_n.pipeline.records.importing import FORMATS
 from bayes_at_n.pipeline.records.logs import looks
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES

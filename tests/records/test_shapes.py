@@ -6,12 +6,18 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, outcome_words
-from record_files import boxed, bring, by_key, folders, opened, rows_of, write_lines
+from record_files import boxed, bring, by_key, csv_of, folders, opened, rows_of, write_lines
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.records import RecordsConfig
+from bayes_at_n.pipeline.records.importing import locate
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 
 ASKED = [{"role": "system", "content": "Use a box."}, {"role": "user", "content": "1 + 1?"}]
@@ -214,3 +220,148 @@ def test_simple_evals(tmp_path: Path) -> None:
     run = opened(bring(tmp_path, source) / "math" / "gpt-4.1")
     assert outcome_words(run).tolist() == [["wrong", "correct"]]
     assert run.questions[0]["gold"] == "x < 2" and texts(run) == [boxed(1), boxed(2)]
+
+
+NAME = "my_sums_Level 1.jsonl"
+
+
+def review(layout: str, index: int, right: bool) -> dict[str, Any]:
+    """A row of evalscope's reviews: of 1.14 or 1.0, of two repeats a question."""
+    answer, value = str(index // 2), float(right)
+    score = {"value": {"other": 0.5, "acc": value}, "extracted_prediction": answer}
+    score |= {"prediction": f"It is \\boxed{{{answer}}}.", "main_score_name": "acc"}
+    sampled = {"score": score, "sample_id": index, "group_id": index // 2}
+    about = {"index": index, "sample_score": sampled}
+    if layout == "1.0":
+        return about | {"input": f"What is {index // 2}?", "target": "1"}
+    sampled["generation_index"] = index % 2
+    sent = {"role": "user", "content": f"What is {index // 2}?"}
+    return about | {"target": ["1"], "messages": [sent, {"role": "assistant", "content": "It"}]}
+
+
+def prediction(index: int) -> dict[str, Any]:
+    content = [{"type": "reasoning", "reasoning": f"{index}"}, {"type": "text", "text": "2."}]
+    choice = {"message": {"role": "assistant", "content": content}, "stop_reason": "max_tokens"}
+    usage = {"input_tokens": 3, "output_tokens": 9, "total_tokens": 12}
+    return {"index": index, "model": "m", "model_output": {"choices": [choice], "usage": usage}}
+
+
+@pytest.mark.parametrize("layout", ["1.14", "1.0"])
+def test_reviews_of_evalscope(layout: str, tmp_path: Path, capsys: Capsys) -> None:
+    rows = [review(layout, index, index % 3 == 0) for index in (3, 0, 2, 1)]
+    predicted = [prediction(index) for index in (1, 3, 0)]
+    for date in ("20261001_100000", "20261101_100000"):
+        made = tmp_path / "outputs" / date
+        write_lines(made / "reports" / "served" / "my_sums.json", [{}])
+        write_lines(made / "reviews" / "served" / NAME, [*rows, {"index": 9}])
+        write_lines(made / "predictions" / "served" / NAME, predicted)
+    runs = bring(tmp_path, tmp_path / "outputs", "dataset=sums")
+    err = capsys.readouterr().err
+    assert "read as evalscope" in err and "is older than" in err
+    assert f"skipped: 20261101_100000/reviews/served/{NAME}, line 5" in err
+    run = opened(runs / "sums" / "served")
+    grades = {key: g["outcome"] for key, g in by_key(run, "grades", GRADES).items()}
+    attempts = by_key(run, "attempts", ATTEMPTS)
+    one = attempts["Level 1-0", 0]
+    numbers = [one[key] for key in ("finish_reason", "prompt_tokens", "completion_tokens")]
+    assert numbers == ["length", 3, 9]
+    assert [q["gold"] for q in run.questions] == ["1"] * len(run.questions)
+    assert "values of other left out: acc counts" in err
+    alone = made / "reviews" / "served" / NAME
+    source = compose.load_as(RecordsConfig, [f"source={alone}"])
+    before = locate(source).fingerprint
+    write_lines(made / "predictions" / "served" / NAME, predicted[1:])
+    assert locate(source).fingerprint != before
+    swapped = layout == "1.0"  # trials are in the order of the rows, of which 3 came first
+    assert grades == {
+        ("Level 1-0", 0): "correct",
+        ("Level 1-0", 1): "wrong",
+        ("Level 1-1", 0): "correct" if swapped else "wrong",
+        ("Level 1-1", 1): "wrong" if swapped else "correct",
+    }
+    assert one["text"] == "0</think>2."
+    assert attempts["Level 1-1", int(swapped)]["text"] == "It is \\boxed{1}."  # no prediction
+    assert run.questions[0]["prompt"].startswith("What is")
+
+
+def test_predictions_without_reviews_and_mixed_folders(tmp_path: Path, capsys: Capsys) -> None:
+    write_lines(tmp_path / "predictions" / "m" / "sums_default.jsonl", [prediction(0)])
+    with pytest.raises(UserError, match="predictions only"):
+        bring(tmp_path, tmp_path / "predictions")
+    csv_of(tmp_path / "predictions" / "x.csv", "question_id,correct", "0,1")
+    with pytest.raises(UserError, match="predictions only"):
+        bring(tmp_path, tmp_path / "predictions", "model=m", "dataset=d")
+    err = capsys.readouterr().err
+    assert "also holds 1 of csv, not read" in err
+
+
+def detail(question: int, texts: list[str], value: float, **more: Any) -> dict[str, Any]:
+    """A row of details in the layout of lighteval 0.13.0."""
+    doc = {"query": f"Solve: {question}?", "choices": ["7", str(question)], "gold_index": 1}
+    return {
+        "doc": doc | {"original_query": None, "id": str(question), "instruction": None},
+        "metric": {"pass@k:k=1": value, "avg@n:n=2": value},
+        "model_response": {
+            "text": texts,
+            "input_tokens": [1, 2],
+            "output_tokens": [[1] * len(text) for text in texts],
+            "reasonings": ["Thinking.", None][: len(texts)],
+            "logprobs": [],
+        },
+    } | more
+
+
+def details(path: Path, rows: list[dict[str, Any]], marks: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    rows = [{f"{marks}{name}{marks}": value for name, value in row.items()} for row in rows]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_details_of_lighteval(tmp_path: Path, capsys: Capsys) -> None:
+    made, date = tmp_path / "details" / "Qwen" / "Qwen3-4B-Thinking-2507", "2026-11-01T10-00-00"
+    rows = [detail(i, [f"\\boxed{{{i}}}"], float(i % 2)) for i in range(3)]
+    for row in rows:
+        del row["model_response"]["reasonings"]  # before version 0.11
+    details(made / date / f"details_aime25|0_{date}.parquet", rows)
+    details(made / "2026-10-01" / "details_lighteval|aime25|0_2026-10-01.parquet", rows, "__")
+    several = [detail(i, [f"\\boxed{{{i}}}", "None."], 0.5) for i in range(3)]
+    details(made / date / f"details_aime24_avg|0_{date}.parquet", several)
+    (made / date / f"details_aime24|0_{date}.parquet").write_bytes(b"PAR1 and no more")
+    runs = bring(tmp_path, tmp_path / "details")
+    err = capsys.readouterr().err
+    assert "10-01.parquet is older" in err and "1 damaged file" in err
+    assert "3 samples of several answers with one value" in err
+    assert "6 values of avg@n:n=2 left out: pass@k:k=1 counts, or metric=NAME\n" in err
+    assert folders(runs) == ["aime24/qwen3-4b", "aime25/qwen3-4b"]
+    run = opened(runs / "aime25" / "qwen3-4b")
+    grades = {g["question_id"]: g["outcome"] for g in rows_of(run, "grades", GRADES)}
+    assert grades == {"aime25-00": "wrong", "aime25-01": "correct", "aime25-02": "wrong"}
+    assert [q["gold"] for q in run.questions] == ["0", "1", "2"]
+    assert run.questions[1]["prompt"] == "Solve: 1?"
+    run = opened(runs / "aime24" / "qwen3-4b")
+    assert not run.grades.exists()
+    attempts = by_key(run, "attempts", ATTEMPTS)
+    assert attempts["aime24-02", 0]["text"] == r"Thinking.</think>\boxed{2}"
+    assert [attempts["aime24-02", i]["completion_tokens"] for i in (0, 1)] == [9, 5]
+    bring(tmp_path, tmp_path / "details")
+    assert "nothing pending" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"no such value, but pass@k:k=1, avg@n:n=2"):
+        bring(tmp_path / "b", tmp_path / "details", "metric=f1")
+
+
+def test_lists_of_texts_that_unfold_are_bounded(tmp_path: Path) -> None:
+    """A small file in which a row holds the same long text, many times over; and another's."""
+    texts = pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * (1 << 20)])
+    response = [pa.ListArray.from_arrays([0, 2000], texts), pa.nulls(1), pa.nulls(1)]
+    response = pa.StructArray.from_arrays(response, ["text", "reasonings", "output_tokens"])
+    doc = {"query": "q", "original_query": "q", "choices": ["1"], "gold_index": 0, "id": "0"}
+    table = pa.table({"doc": [doc], "metric": [{"em": 1.0}], "model_response": response})
+    path = tmp_path / "details_a_b.parquet"
+    pq.write_table(table, path)
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(UserError, match="1 damaged row skipped"):
+        bring(tmp_path, path)
+    pq.write_table(pa.table({"doc": [1], "other": ["x"]}), path)
+    with pytest.raises(UserError, match="has no usable record"):
+        bring(tmp_path, path, "kind=lighteval")

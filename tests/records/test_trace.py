@@ -27,7 +27,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.records import runs as imported_runs
 from bayes_at_n.pipeline.records.columns import MOST_TEXT
-from bayes_at_n.pipeline.records.names import dataset_name
+from bayes_at_n.pipeline.records.runs import dataset_name
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, VERDICTS
 
 LOW = "gpt-oss-20b_low"

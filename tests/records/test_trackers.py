@@ -25,7 +25,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import records as of_records
 from bayes_at_n.pipeline.config.records import ExportConfig
 from bayes_at_n.pipeline.config.settings import TRACKERS
-from bayes_at_n.pipeline.records import following, trackers
+from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.exporting import export
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.pipeline.store import outcomes, runfolder
@@ -97,10 +97,10 @@ def test_what_is_followed_is_what_status_and_score_say(
     scores = json.loads((run.path / "scores.json").read_text())
     opened, over, well = fakes(monkeypatch, "wandb"), Event(), Event()
     over.set()
-    following.follow(run.path, "p", "wandb", over, well)
+    trackers.follow(run.path, "p", "wandb", over, well)
     assert opened == []  # a command that failed at once leaves no trace
     well.set()
-    following.follow(run.path, "p", "wandb", over, well)
+    trackers.follow(run.path, "p", "wandb", over, well)
     (made,) = opened
     (point,) = made.points
     assert (point["attempts"], point["attempts/tokens"]) == (8, 40)
@@ -123,7 +123,7 @@ def test_a_tracker_that_raises_is_named_in_a_line(
 
     run = run_of(tmp_path, "a")
     monkeypatch.setitem(trackers._OPEN, "mlflow", opened)
-    following.follow(run.path, "p", "mlflow", Event(), Event())
+    trackers.follow(run.path, "p", "mlflow", Event(), Event())
     [warning] = [text for text in capsys.readouterr().err.splitlines() if "warning" in text]
     assert 'pip install "bayes-at-n[mlflow]"' in warning
     assert f"export {run.path} to=mlflow" in warning
@@ -134,16 +134,16 @@ def test_one_that_hangs_is_ended(
 ) -> None:
     """With whatever it started; what the run raises goes through."""
     run = run_of(tmp_path, "a", {"a": "1"}, "track=trackio")
-    monkeypatch.setattr(following, "GRACE_S", 0.05)
+    monkeypatch.setattr(trackers, "GRACE_S", 0.05)
     real, begun = subprocess.Popen, []
 
     def hanging(command: list[str], **options: Any) -> Any:
         begun.append(real(["sh", "-c", "sleep 600 & wait"], **options))
-        assert command[1:] == ["-m", following.__name__, str(run.path), "bayes-at-n", "trackio"]
+        assert command[1:] == ["-m", trackers.__name__, str(run.path), "bayes-at-n", "trackio"]
         return begun[-1]
 
     monkeypatch.setattr(subprocess, "Popen", hanging)
-    with pytest.raises(KeyError, match="of the run"), following.tracked(run):
+    with pytest.raises(KeyError, match="of the run"), trackers.tracked(run):
         raise KeyError("of the run")
     err = capsys.readouterr().err
     assert err.count("warning") == 1 and "track=trackio: not all was sent" in err

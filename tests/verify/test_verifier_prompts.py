@@ -9,7 +9,7 @@ from helpers import ROOT, make_tokenizer
 from tokenizers import normalizers
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.settings import VerifierConfig
+from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.verify.prompts import CUT, Candidate, Prompts, fill, neutral, read_template
 
 TEMPLATE = "Q: {question}\nGold: {gold}\n<Begin>\n{response}\n<The End>\nA, B or C?"

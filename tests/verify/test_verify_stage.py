@@ -32,7 +32,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, judge, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template
 from bayes_at_n.pipeline.workers import claims
-from bayes_at_n.verifiers.judge.agreement import agreement
+from bayes_at_n.verifiers.judge.quality import agreement
 
 TEXTS = {
     "q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}", "no box", r"\boxed{2}"],
