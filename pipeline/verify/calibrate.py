@@ -114,10 +114,8 @@ def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
         return None, str(error)
     t, stderr = fitted.temperature, fitted.stderr
     if stderr is None:
-        return (
-            None,
-            f"T reached {t:g}, the end of its range: it is never wrong, or worse than chance",
-        )
+        why = "the end of its range: it is never wrong, or worse than chance"
+        return None, f"T reached {t:g}, {why}"
     words = f"T = {t:.3f} (standard error {stderr:.3f}) fitted to {fitted.fitted} human labels"
     return fitted._replace(temperature=round(t, 6)), words
 

@@ -96,10 +96,8 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
         sampling.logprobs = False  # they would be those of tokens that the schema allows
     model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
     protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
-    made = {
-        k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels", "panel")
-    }
-    made["sampling"] = str(protocol)
+    reading = ("judgement", "labels", "panel")  # the same votes can be read anew
+    made = {k: w for k, w in made_by.items() if k not in reading} | {"sampling": str(protocol)}
     folder = run.path / "judgements" / provenance.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"

@@ -41,9 +41,7 @@ _VERSION = 1  # raise it if prompts are rendered or encoded differently
 def verify(run: Run) -> None:
     """Judge every text that was not judged yet, and calibrate.
 
-    Raises:
-        UserError: there are no attempts, or the verifier or its prompt cannot be used.
-        TryAgain: the engine failed.
+    Raises UserError: no attempts, or the verifier or its prompt cannot be used; TryAgain.
     """
     labels.keep(run)
     if run.cfg.verifier.id is None:
@@ -143,7 +141,6 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
-    shutil.rmtree(prompts.work_folder(labels.folder), ignore_errors=True)  # a killed command's
     total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
         if len(before):
@@ -163,6 +160,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
             check(run, judged())
         return count
 
+    shutil.rmtree(plan.work, ignore_errors=True)  # a killed command's
     plan.work.mkdir(parents=True)
     try:
         if workers > 1 or cfg.cluster.address is not None:
