@@ -13,8 +13,8 @@ from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Parser, Verb, declare
 from bayes_at_n.pipeline.config import compose, folder
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.folder import configured
+from bayes_at_n.pipeline.config.multirun import SettleConfig, of_key
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import SettleConfig, of_key
 from bayes_at_n.pipeline.store import selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -26,12 +26,14 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
-from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
+from bayes_at_n.pipeline.store import outcomes, shards, tables
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import calibrate, judge, prompts, stage
+from bayes_at_n.pipeline.verify import judge, prompts, stage
+from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template
-from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.pipeline.workers import stopping
 from bayes_at_n.verifiers.judge.quality import agreement
 
 TEXTS = {
@@ -340,7 +342,7 @@ from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
 from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.pipeline.workers import claims, stopping
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import prompts, stage
 
@@ -348,7 +350,7 @@ prompts.ROWS, claims.HEARTBEAT_S = 4, 0.1
 real = shards.write_part
 def write_part(path, table):
     real(path, table)
-    claims.HANG_S = 0.5
+    stopping.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
 shards.write_part = write_part
 stage.verify(Run(load_folder(Path("{folder}"), [])))
@@ -357,7 +359,7 @@ stage.verify(Run(load_folder(Path("{folder}"), [])))
 
 def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
-    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == claims.HUNG
+    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == stopping.HUNG
     said = log.read_text()
     assert "verifier.engine=transformers hangs: no response in 0.5 s" in said
     assert "Traceback" not in said
