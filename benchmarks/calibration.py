@@ -213,8 +213,7 @@ def _on_a_run(folder: Path) -> None:
     from bayes_at_n.pipeline.config.folder import load_folder
     from bayes_at_n.pipeline.store.outcomes import verdicts_made_of
     from bayes_at_n.pipeline.store.runfolder import Run
-    from bayes_at_n.pipeline.verify import prompts, stage
-    from bayes_at_n.pipeline.verify import calibrate
+    from bayes_at_n.pipeline.verify import calibrate, prompts, stage
     from bayes_at_n.pipeline.verify.judge import Labels
 
     run = Run(load_folder(folder, []))

@@ -34,8 +34,7 @@ from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE, VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run

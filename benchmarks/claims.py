@@ -38,8 +38,7 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.claims import Claims

@@ -29,8 +29,7 @@ from bayes_at_n.pipeline.grade.attempts import likelihood_values
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.prepare.solved import options
 from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store import tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks import common
 

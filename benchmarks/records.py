@@ -20,8 +20,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.records.importing import import_records
-from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from benchmarks import common
 
 

@@ -24,8 +24,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store import outcomes, provenance, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 

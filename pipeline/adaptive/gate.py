@@ -26,8 +26,7 @@ from bayes_at_n.pipeline.config.multirun import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.generate import attempts
-from bayes_at_n.pipeline.store import selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent, stopping

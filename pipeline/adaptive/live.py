@@ -42,8 +42,7 @@ from bayes_at_n.pipeline.config.compose import quoted
 from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.score.headline import STOPPED
-from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.workers import claims, devices, stopping
 from bayes_at_n.pipeline.workers.resident import STOPPED as STOPS
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished

@@ -28,8 +28,7 @@ from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.claims import seeds_couple
 from bayes_at_n.pipeline.compare.cohort import Cohort, sampling_known
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.store import outcomes, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 

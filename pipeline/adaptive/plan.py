@@ -26,8 +26,7 @@ from bayes_at_n.pipeline.config.multirun import (
     until,
 )
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import provenance, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.spent import Spent

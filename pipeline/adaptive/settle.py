@@ -34,8 +34,7 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.score import headline
-from bayes_at_n.pipeline.store import outcomes, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished

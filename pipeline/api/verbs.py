@@ -35,8 +35,7 @@ from bayes_at_n.pipeline.engines import callable as functions
 from bayes_at_n.pipeline.engines.callable import name_of
 from bayes_at_n.pipeline.records.trackers import tracked
 from bayes_at_n.pipeline.score.stage import scored
-from bayes_at_n.pipeline.store import outcomes, provenance, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, KEY, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -23,8 +23,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.rubrics import rubric
 from bayes_at_n.pipeline.score import headline
-from bayes_at_n.pipeline.store import provenance, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.resident import Order, Residents, by_engine
 

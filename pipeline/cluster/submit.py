@@ -29,8 +29,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_engine
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.prepare import estimate, questions_table, stage
-from bayes_at_n.pipeline.store import outcomes, provenance, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.resident import by_engine
 

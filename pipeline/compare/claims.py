@@ -16,8 +16,7 @@ from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.score import labels
-from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.intervals.judged import Corrected

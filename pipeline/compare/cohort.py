@@ -26,8 +26,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.score import answers, headline
-from bayes_at_n.pipeline.store import outcomes, provenance, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 

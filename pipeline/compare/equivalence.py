@@ -23,8 +23,7 @@ from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.rubrics.signals import bits_per_token
-from bayes_at_n.pipeline.store import selection, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, selection, tables
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints

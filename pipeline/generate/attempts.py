@@ -24,8 +24,7 @@ from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.config.settings import continued_seed
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, session

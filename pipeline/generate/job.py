@@ -17,8 +17,7 @@ from bayes_at_n.pipeline.generate import allowance
 from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import AttemptWriter, Continued, leave, row_of, tidy
 from bayes_at_n.pipeline.prepare import questions_table, solved
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping

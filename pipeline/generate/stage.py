@@ -27,8 +27,7 @@ from bayes_at_n.pipeline.generate.allowance import Allowance
 from bayes_at_n.pipeline.generate.attempts import LEAVING, leave
 from bayes_at_n.pipeline.generate.job import IDLE_S, Job
 from bayes_at_n.pipeline.prepare import models, sizing
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import stopping
 from bayes_at_n.pipeline.workers.claims import any_free

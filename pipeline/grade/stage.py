@@ -17,8 +17,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table, columns, print_json, show
 from bayes_at_n.pipeline.grade import attempts, review
-from bayes_at_n.pipeline.store import outcomes, provenance, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, FILTERED, GRADES, KEY, cut_off
 from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -23,8 +23,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table, sizing
 from bayes_at_n.pipeline.prepare.sizing import EngineMemory, Rows, gib
-from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run, Totals
 from bayes_at_n.pipeline.workers import devices, spent
 

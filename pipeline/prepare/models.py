@@ -18,8 +18,7 @@ from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub, kind
 from bayes_at_n.pipeline.config.sampling import ModelConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.verifier import VerifierConfig
-from bayes_at_n.pipeline.store import provenance
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import difference
 

@@ -17,8 +17,7 @@ from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.models import Facts
 from bayes_at_n.pipeline.prepare.questions import Question
 from bayes_at_n.pipeline.prepare.solved import Example
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import PromptError, control_tokens, fill, options, plain, render, turns

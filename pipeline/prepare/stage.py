@@ -15,8 +15,7 @@ from bayes_at_n.pipeline.config import card
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.prepare.questions_table import MADE_FROM, Built
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -33,8 +33,7 @@ from bayes_at_n.pipeline.config.records import FORMATS, HUB_ID, ExportConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records.runs import model_name
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import outcomes, provenance, selection, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.outcomes import graded as stored_grades
 from bayes_at_n.pipeline.store.outcomes import read_verdicts

@@ -41,8 +41,7 @@ from bayes_at_n.pipeline.records.runs import (
 )
 from bayes_at_n.pipeline.records.source import Source, printable
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.store import provenance, selection, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, selection, shards
 from bayes_at_n.pipeline.store.check import CHECKED, TORN, faults_of
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES, MEANS, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE, VERDICTS_TABLE

@@ -28,8 +28,7 @@ from bayes_at_n.pipeline.records.source import (
     printable,
     start,
 )
-from bayes_at_n.pipeline.store import provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
 
 _DONE = "_imports"  # in the folder of runs: a file for each completed import
 

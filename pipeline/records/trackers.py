@@ -28,8 +28,7 @@ from bayes_at_n.pipeline.compare.cohort import PROTOCOL, flat, public, sampling_
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.records.exporting import Export
 from bayes_at_n.pipeline.score.stage import scored
-from bayes_at_n.pipeline.store import outcomes, provenance, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.metrics.table import parse
 

@@ -21,8 +21,7 @@ from bayes_at_n.pipeline.config.folder import configured
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.report import build
 from bayes_at_n.pipeline.score import headline, labels
-from bayes_at_n.pipeline.store import outcomes, selection, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import drawn_sample, label_chances
 from bayes_at_n.verifiers import LETTERS

@@ -24,8 +24,7 @@ from bayes_at_n.pipeline.config.scoring import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
-from bayes_at_n.pipeline.store import outcomes, provenance, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring.numerics.inputs import Ints

@@ -19,8 +19,7 @@ from bayes_at_n.pipeline.config.scoring import CapsConfig, own_metrics
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.store import outcomes, provenance, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run, pending, read_json
 
 if TYPE_CHECKING:  # SciPy, which `status` does without

@@ -30,8 +30,7 @@ from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import answers, by_category, caps, headline, labels, likelihood
 from bayes_at_n.pipeline.score.headline import MADE_FROM, made_from
-from bayes_at_n.pipeline.store import outcomes, provenance, selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import (
     BOXES,
     CORRECT,

@@ -19,8 +19,7 @@ import pyarrow as pa
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.prepare import sizing
 from bayes_at_n.pipeline.score import headline
-from bayes_at_n.pipeline.store import outcomes, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, below, cut_off
 from bayes_at_n.pipeline.store.outcomes import PENDING, Codes, correct, price
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.base.console import Meter, results
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.store import provenance, selection, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder, selection, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 

@@ -28,8 +28,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.verifier import OFFICIAL, VerifierConfig, template_file
-from bayes_at_n.pipeline.store import tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
 from bayes_at_n.pipeline.store.provenance import short_hash
 from bayes_at_n.pipeline.store.runfolder import Run, read_json

@@ -24,8 +24,7 @@ import yaml  # type: ignore[import-untyped]
 from bayes_at_n.pipeline.base.console import fail, note
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.prepare.questions import Question
-from bayes_at_n.pipeline.store import outcomes, provenance, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.training import merge

@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.config.multirun import Request, TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Table, columns, formatted
 from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.trackers import Tracker
-from bayes_at_n.pipeline.store import provenance
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.selection import natural
 from bayes_at_n.pipeline.training import checkpoints, evaluate, stability, tracks, windows
 from bayes_at_n.pipeline.training.cells import Row, records

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base.console import note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.display.table import Table, columns, show
 from bayes_at_n.pipeline.score import labels
-from bayes_at_n.pipeline.store import outcomes, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, tables
 from bayes_at_n.pipeline.store.columns import VERDICTS
 from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run

@@ -32,14 +32,12 @@ from bayes_at_n.pipeline.generate.stage import generate
 from bayes_at_n.pipeline.prepare import estimate, models, questions_table
 from bayes_at_n.pipeline.prepare import stage as prepare
 from bayes_at_n.pipeline.prepare.estimate import Estimate
-from bayes_at_n.pipeline.store import outcomes, provenance, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Part
-from bayes_at_n.pipeline.verify import prompts
-from bayes_at_n.pipeline.verify import calibrate
+from bayes_at_n.pipeline.verify import calibrate, prompts
 from bayes_at_n.pipeline.workers.stopping import unmoved
 from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import judgement, quality

@@ -37,8 +37,7 @@ from bayes_at_n.pipeline.config.verifier import (
     template_file,
 )
 from bayes_at_n.pipeline.prepare import models, prefetch
-from bayes_at_n.pipeline.store import outcomes, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import keys_of, parts
 from bayes_at_n.pipeline.verify import calibrate

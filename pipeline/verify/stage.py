@@ -22,13 +22,11 @@ from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import estimate, models, sizing
 from bayes_at_n.pipeline.score import labels
-from bayes_at_n.pipeline.store import outcomes, provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
-from bayes_at_n.pipeline.verify import generated, prompts
-from bayes_at_n.pipeline.verify import calibrate
+from bayes_at_n.pipeline.verify import calibrate, generated, prompts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.prompts import Plan

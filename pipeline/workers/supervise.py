@@ -20,8 +20,7 @@ from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import Meter, note, plural, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.workers import claims, on_ray, process, stopping
 from bayes_at_n.pipeline.workers.process import Record, Replica, Work
 from bayes_at_n.pipeline.workers.session import in_words

@@ -13,8 +13,7 @@ from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.config import multirun
 from bayes_at_n.pipeline.config.multirun import SettleConfig
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 ASKED, MOST = 8, 24

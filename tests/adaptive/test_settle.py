@@ -14,8 +14,7 @@ from bayes_at_n.pipeline.adaptive import live, plan, settle
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import multirun as config
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.scoring.sequential import Race, Target
 

@@ -9,8 +9,7 @@ from helpers import THREE, Capsys, run_of
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.store import outcomes, selection, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, selection, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.workers.claims import Heartbeat
 

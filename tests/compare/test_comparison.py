@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.rubric import THRESHOLDS
-from bayes_at_n.pipeline.store import selection
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, selection
 from bayes_at_n.pipeline.store.columns import SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics.table import parse

@@ -18,8 +18,7 @@ from bayes_at_n.pipeline.compare import equivalence as verb
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.ranking.equivalence import equivalence, kl_terms
 from benchmarks.servers import Server

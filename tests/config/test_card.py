@@ -12,8 +12,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import card, compose
 from bayes_at_n.pipeline.config.folder import dump, load_folder
-from bayes_at_n.pipeline.store import provenance
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 
 CARD = ["model.card.presence_penalty=1.5", "model.card.top_k=20", "model.card.date=2026-02-16"]
 CARD += ["model.card.system=Think.", "model.card.chat_template_kwargs={enable_thinking: true}"]

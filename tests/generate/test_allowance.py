@@ -31,8 +31,7 @@ from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.engines.callable import CallableEngine, registered
 from bayes_at_n.pipeline.generate import allowance, job, stage
 from bayes_at_n.pipeline.generate.allowance import Allowance
-from bayes_at_n.pipeline.store import provenance
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session as record
 from bayes_at_n.pipeline.workers import spent

@@ -12,8 +12,7 @@ from helpers import run_of, small_disk
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import attempts
 from bayes_at_n.pipeline.generate.attempts import AttemptWriter
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
 

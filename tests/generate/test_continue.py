@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.generate import attempts as continuing
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import models, questions_table
 from bayes_at_n.pipeline.status.progress import count, progress_of
-from bayes_at_n.pipeline.store import outcomes, provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims

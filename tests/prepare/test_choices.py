@@ -18,8 +18,7 @@ from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.prepare.stage import prepare
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.prompts import options as lines_of

@@ -23,8 +23,7 @@ from bayes_at_n.pipeline.config.verifier import OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import prefetch
 from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage
-from bayes_at_n.pipeline.verify import calibrate
+from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, fill, read_template
 
 FILE = f"some-one/judge.s/{'0123456789' * 4}/src/p.py"

@@ -28,8 +28,7 @@ from bayes_at_n.pipeline.config.settings import TRACKERS
 from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.exporting import export
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
 

@@ -16,8 +16,7 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import stage
-from bayes_at_n.pipeline.store import check, provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import check, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import session

@@ -13,8 +13,7 @@ from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.rubrics.signals import OF_ATTEMPTS, SIGNALS_TABLE
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 

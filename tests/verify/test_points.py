@@ -18,8 +18,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.score import stage as score
-from bayes_at_n.pipeline.store import outcomes, provenance, shards
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import generated, prompts, stage

@@ -19,8 +19,7 @@ from bayes_at_n.pipeline.rubrics.rubric import load
 from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import prompts, stage
-from bayes_at_n.pipeline.verify import calibrate
+from bayes_at_n.pipeline.verify import calibrate, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import digest, read_template
 from bayes_at_n.verifiers.judge.calibration import log_softmax
 

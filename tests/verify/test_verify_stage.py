@@ -26,12 +26,10 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.grade import stage as grade
 from bayes_at_n.pipeline.prepare import questions, questions_table
-from bayes_at_n.pipeline.store import outcomes, shards, tables
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import judge, prompts, stage
-from bayes_at_n.pipeline.verify import calibrate
+from bayes_at_n.pipeline.verify import calibrate, judge, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template
 from bayes_at_n.pipeline.workers import stopping
 from bayes_at_n.verifiers.judge.quality import agreement

@@ -17,8 +17,7 @@ from helpers import demo_questions, write_questions
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import provenance
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import devices, resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents
