@@ -36,12 +36,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/prepare": 2_436,
     "pipeline/records": 4_078,
     "pipeline/report": 2_820,
-    "pipeline/rubrics": 867,
-    "pipeline/score": 1_597,
+    "pipeline/rubrics": 865,
+    "pipeline/score": 1_595,
     "pipeline/status": 553,
-    "pipeline/store": 2_113,
+    "pipeline/store": 2_111,
     "pipeline/training": 3_024,
-    "pipeline/verify": 1_461,
+    "pipeline/verify": 1_455,
     "pipeline/workers": 1_851,
     "prompts": 355,
     "scoring": 7_880,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_479,
     "verifiers": 6_883,
-    "product": 56_996,
+    "product": 56_954,
 }
 
 
