@@ -13,15 +13,7 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import (
-    mode,
-    note,
-    note_alone,
-    percent,
-    plural,
-    results,
-    warn,
-)
+from bayes_at_n.pipeline.base.console import mode, note, note_alone, percent, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
@@ -31,15 +23,7 @@ from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import answers, by_category, caps, headline, labels, likelihood
 from bayes_at_n.pipeline.score.headline import MADE_FROM, made_from
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
-from bayes_at_n.pipeline.store.outcomes import (
-    BOXES,
-    CORRECT,
-    OUTCOMES,
-    PENDING,
-    UNDECIDED,
-    Outcomes,
-    judge_settings,
-)
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.metrics import DEFAULT
@@ -133,7 +117,7 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if decided := outcomes.deciders_line(run, graded):
         results.print(decided)
     before = runfolder.read_json(run.path / "scores.json")
-    if before and before.get("judge", {}).get("by") != judge_settings(run):
+    if before and before.get("judge", {}).get("by") != outcomes.judge_settings(run):
         note("score: the previous scores used another grader or verifier")
     if lacking := int((graded.codes == PENDING).sum()):
         of = f"{lacking} of {graded.codes.size} attempts"
@@ -186,7 +170,11 @@ def _scores(
         **_about(run, by_likelihood),
         "trials": int((graded.codes != PENDING).sum(axis=1).max()),
         "attempts": int((graded.codes != PENDING).sum()),
-        **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
+        **(
+            {"judge": {"by": by, **graded.deciders()}}
+            if (by := outcomes.judge_settings(run))
+            else {}
+        ),
         "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
@@ -253,8 +241,8 @@ def _named(summary: Sequence[float], mean: str = "mu") -> Parts:
 
 def _shares(graded: Outcomes, boxed: bool) -> dict[str, float]:
     """Compute the shares of outcomes, and of what explains a missing answer."""
-    counts = {name: (graded.codes == code).sum() for code, name in enumerate(OUTCOMES)}
-    boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
+    counts = {name: (graded.codes == code).sum() for code, name in enumerate(outcomes.OUTCOMES)}
+    boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(outcomes.BOXES)}
     unboxed = boxes["no_box"] + boxes["unclosed"]
     counts |= {"truncated": boxes["truncated"], "unboxed": unboxed * boxed}
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
