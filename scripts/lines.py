@@ -30,14 +30,14 @@ CEILINGS: dict[str, int] = {
     "pipeline/display": 709,
     "pipeline/engines": 2_880,
     "pipeline/generate": 1_203,
-    "pipeline/grade": 558,
+    "pipeline/grade": 537,
     "pipeline/paper": 1_988,
     "pipeline/plots": 1_091,
     "pipeline/prepare": 2_436,
     "pipeline/records": 4_078,
     "pipeline/report": 2_820,
     "pipeline/rubrics": 865,
-    "pipeline/score": 1_595,
+    "pipeline/score": 1_585,
     "pipeline/status": 553,
     "pipeline/store": 2_111,
     "pipeline/training": 3_024,
@@ -47,9 +47,9 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_880,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_479,
+    "tests": 31_464,
     "verifiers": 6_883,
-    "product": 56_954,
+    "product": 56_923,
 }
 
 
