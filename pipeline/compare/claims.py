@@ -142,10 +142,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     A model takes part up to its first trial that lacks a question. Of more than `RACED` models, and
     where attempts are not independent, or scores are corrected, nothing is claimed.
     """
-    from bayes_at_n.scoring.sequential import (
-        Target,
-        wealth,  # Numba takes a third of a second
-    )
+    from bayes_at_n.scoring.sequential import Target, wealth  # Numba takes a third of a second
     from bayes_at_n.scoring.sequential.batch import Batch
 
     level = max(SETTLED, cfg.scoring.confidence)
