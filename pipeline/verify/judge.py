@@ -26,8 +26,8 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.shards import metadata
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Plan, Prompts, Text, read_batch
-from bayes_at_n.pipeline.workers import claims, stopping
-from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
+from bayes_at_n.pipeline.workers import stopping
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat
 from bayes_at_n.pipeline.workers.session import Session, Slot
 from bayes_at_n.verifiers.judge.calibration import LABELS
 
@@ -40,9 +40,7 @@ _IDLE_S = 0.2
 class Labels:
     """The log-probs of a verifier in a folder, as read so far.
 
-    Attributes:
-        table: rows of LABEL_LOGPROBS.
-        loaded: fingerprint of the weights that made them; empty without any.
+    `table` has rows of LABEL_LOGPROBS, `loaded` is the fingerprint of the weights that made them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,10 +87,8 @@ class Judge:
     def ask(self, texts: Sequence[Text], step: Callable[[], None]) -> pa.Table:
         """Return rows of LABEL_LOGPROBS; `step` is called after every step of the engine.
 
-        Raises:
-            UserError: a question is too long, or there are no log-probs.
-            TryAgain: the engine failed.
-            Interrupted: by `step`.
+        Raises UserError: a question is too long, or there are no log-probs. TryAgain: the engine
+        failed. Interrupted: by `step`.
         """
         prompts = self.prompts.build([candidate for _, candidate in texts])
         ids = [prompt.token_ids for prompt in prompts]
@@ -121,16 +117,10 @@ def judge(
     slot: Slot | None = None,
     written: Callable[[], None] = lambda: None,
 ) -> None:
-    """Judge batches and write them, until all are judged.
+    """Judge batches of a plan and write them, until all are judged.
 
-    Args:
-        plan: the texts.
-        configs: of the run, with the verifier as the model.
-        stop: a flag that ends it within a batch, which is then judged again.
-        slot: this worker's slot under a supervisor.
-        written: called after each part.
-
-    Raises UserError, TryAgain: see `Judge`. Interrupted: `stop` was set.
+    `configs`: of the run, with the verifier as the model. `slot`: under a supervisor. `written` is
+    called after each part. Raises: see `Judge`. Interrupted: `stop` was set within a batch.
     """
     cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
     if slot:
@@ -138,7 +128,7 @@ def judge(
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(stopping.unmoved(run.path, "attempts were verified"))
-        watch = stack.enter_context(Watch(partial(_hung, cfg)))
+        watch = stack.enter_context(stopping.Watch(partial(_hung, cfg)))
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
@@ -146,7 +136,7 @@ def judge(
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
-        with watch.awaiting(claims.LOAD_S):
+        with watch.awaiting(stopping.LOAD_S):
             verifier = Judge(cfg, plan.longest)
         stack.callback(_leave, verifier, watch)
         made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
@@ -155,7 +145,7 @@ def judge(
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
         for number in share.claimed(verifier, step):
             if texts := read_batch(run, plan, number):
-                with watch.awaiting(claims.silence_s(cfg.engine)):
+                with watch.awaiting(stopping.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
                 if share.claims.lost(number):
                     continue
@@ -201,7 +191,7 @@ class _Share:
 
 
 @contextlib.contextmanager
-def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
+def _shared(plan: Plan, session: Session, watch: stopping.Watch) -> Iterator[_Share]:
     """Yield this worker's share; write its session and heartbeat, and how it ended."""
     with Heartbeat(plan.work, session.worker) as beat:
         watch.beats.append(beat)
@@ -219,9 +209,9 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
     try:  # then end the process: nothing else frees the GPU of its engine
         fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no response in {seconds:g} s. {KEPT}")
     finally:
-        os._exit(claims.HUNG)
+        os._exit(stopping.HUNG)
 
 
-def _leave(verifier: Judge, watch: Watch) -> None:
+def _leave(verifier: Judge, watch: stopping.Watch) -> None:
     with watch.awaiting(), contextlib.suppress(Exception):  # its processes may have ended
         engines.leave(verifier.engine)
