@@ -43,13 +43,13 @@ CEILINGS: dict[str, int] = {
     "pipeline/training": 3_024,
     "pipeline/verify": 1_455,
     "pipeline/workers": 1_851,
-    "prompts": 355,
+    "prompts": 345,
     "scoring": 7_785,
     "scripts": 1_329,
     "slurm": 137,
     "tests": 31_464,
-    "verifiers": 6_883,
-    "product": 56_825,
+    "verifiers": 6_814,
+    "product": 56_746,
 }
 
 
