@@ -3,7 +3,7 @@
     python -m benchmarks.race_time              four races of each setting: two minutes on one core
 
 `settle` samples up to the next look, looks when that is complete, and lets workers sample ahead
-meanwhile; which model, and how far, `pipeline/adaptive/schedule.py` decides here, too.
+meanwhile; which model, and how far, `pipeline/adaptive/live.py` decides here, too.
 One go samples the same numbers of trials of each model, known beforehand, on the same devices by
 the same rules, without a look. Blocks are what `settle` did before: each model in turn on all
 devices (or all at once, where there is a device for each), and a look when all have ended.
@@ -36,11 +36,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.pipeline.adaptive import schedule
-from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive import live
 from bayes_at_n.pipeline.adaptive.looks import course
 from bayes_at_n.pipeline.adaptive.plan import Goal
-from bayes_at_n.pipeline.adaptive.race import Course
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.prepare import estimate
 from benchmarks import common
@@ -139,9 +138,9 @@ class Race:
         """Trials for the next look, and those that may be begun, by model."""
         if isinstance(self.looks, Course):
             upto = self.looks.upto(self.seen)
-            trials, chosen = schedule.upcoming(upto.states, upto.goal)
+            trials, chosen = live.upcoming(upto.states, upto.goal)
             self.first = np.where(chosen, trials, 0)
-            self.wanted, self.idle = schedule.wanted(upto), schedule.IDLE
+            self.wanted, self.idle = live.wanted_trials(upto), live.IDLE
         else:
             self.first, self.wanted, self.idle = self.looks, self.looks, 0
 
@@ -158,7 +157,7 @@ class Race:
             pending = np.maximum(self.first * self.questions - self.begun, 0)
             later = np.maximum(self.wanted * self.questions - self.begun, 0)
             few = 16 * (at_work > 0)  # as `claims.any_free`
-            model = schedule.choose(device.model, at_work, pending > few, later > few)
+            model = live.choose(device.model, at_work, pending > few, later > few)
             waits = ((pending > 0) & (at_work == 0)).any()
             if model is not None and model != device.model:
                 device.model, device.ready, device.now = model, now + LOAD_S, now

@@ -31,8 +31,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive.data import Outcomes, of_complete
-from bayes_at_n.pipeline.adaptive.luck import basis
+from bayes_at_n.pipeline.adaptive.looks import of_complete
+from bayes_at_n.pipeline.adaptive.race import Outcomes, basis
 from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.planning import _run

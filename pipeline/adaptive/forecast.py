@@ -3,16 +3,21 @@
 Each simulation races models whose chances of solving each question are known, by what decides the
 real race. Of graded runs a simulation draws the chances from their posterior, so that what is not
 known of the models is in the shares; assumed accuracies are taken as true. A running race has
-evidence, which a simulation from its estimates would forget: that is drawn out.
+evidence, which a simulation from its estimates would forget: that is drawn out, for `status` and
+for how far models are sampled ahead.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from rich.console import Group
+from rich.text import Text
 
-from bayes_at_n.pipeline.adaptive import data
+from bayes_at_n.pipeline.adaptive import looks, tables
 from bayes_at_n.pipeline.adaptive import plan as plans
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import (
@@ -26,14 +31,17 @@ from bayes_at_n.pipeline.adaptive.race import (
     target,
 )
 from bayes_at_n.pipeline.adaptive.tables import question, spent_line
-from bayes_at_n.pipeline.base.console import Meter, percent, results
+from bayes_at_n.pipeline.base.console import Meter, duration, percent, results, si
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.resources import BudgetConfig
 from bayes_at_n.pipeline.config.settle import PlanConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import headline
-from bayes_at_n.pipeline.store import outcomes
+from bayes_at_n.pipeline.status import watch
+from bayes_at_n.pipeline.status.progress import Progress
+from bayes_at_n.pipeline.status.watch import Header
+from bayes_at_n.pipeline.store import outcomes, selection
 from bayes_at_n.scoring import Counts, fit_prior, next_attempts, wilson_ci
 from bayes_at_n.scoring.sequential import Simulated, simulate
 
@@ -90,7 +98,7 @@ def measured(cfg: PlanConfig) -> Basis:
 
     Raises UserError: folders that hold no runs that can be compared.
     """
-    whole, cohorts = data.matched(cfg.folders)
+    whole, cohorts = looks.matched(cfg.folders)
     names, codes = list(whole.names), whole.matrix()
     prior = fit_prior(codes)
     right = codes.sum(axis=-1).filled(0)
@@ -340,3 +348,53 @@ def _record(basis: Basis, goal: Goal, budget: BudgetConfig, result: Simulated) -
         "source": basis.source,
         "pairs": sorted(pairs, key=lambda of: -of["open"]) if goal.until.kind == "order" else [],
     }
+
+
+def status(folder: Path, watching: bool, every: float | None) -> None:
+    """Show a race once, or until it is decided or Ctrl-C; reads only, beside any workers.
+
+    Raises UserError: the folder holds no race, or a damaged one.
+    """
+
+    def runs() -> list[Path]:
+        planned = plans.opened(folder)
+        paths = [run.path for contender in planned.contenders for run in contender.runs]
+        return [path for path in paths if selection.is_run(path)]
+
+    about = partial(_about, folder)
+    about([])
+    if watching:
+        watch.watch(runs, every or watch.EVERY_S, about)
+    else:
+        watch.show(runs, about)
+
+
+def _about(folder: Path, runs: Sequence[Progress]) -> Header:
+    planned = plans.opened(folder)
+    (seen, _), goal = looks.look(planned.contenders, planned.goal), planned.goal
+    record = {"settle": str(folder), "until": goal.cfg.until, "settled": False, "looks": 0}
+    if not seen.states:
+        first = f"{tables.question(goal)}; first look after {goal.looks[0]} trials"
+        return Header(Text(f"{folder}: {first}"), record, False)
+    board, (left, words) = tables.leaderboard(seen), _left(seen, runs)
+    lines = [f"{folder}: {tables.line(seen)}", *filter(None, [words])]
+    record = {"settle": str(folder), **tables.record(seen), "left": left}
+    drawn = Group(display.to_rich(board, results.width), *map(Text, lines), Text())
+    return Header(drawn, display.plain(record), ended(seen.states[-1], goal))
+
+
+def _left(seen: Course, running: Sequence[Progress]) -> tuple[dict[str, Any], str]:
+    """Return what is left by the forecast, at the speed of the workers, also in words."""
+    left, speed = forecast(seen), sum(s.tokens_per_s for s in running)
+    if left is None or ended(seen.states[-1], seen.goal):
+        return {}, ""
+    last, most = int(left.trials.max()), seen.goal.trials
+    seconds = left.tokens / speed if speed and left.tokens else None
+    parts = [
+        f"settled after about {last} of {most} trials" if last < most else f"up to {most} trials",
+        f"{si(left.tokens)} more tokens" if left.tokens else "",
+        f"{duration(seconds)} at the current speed" if seconds else "",
+    ]
+    trials = dict(zip(seen.goal.names, left.trials.tolist(), strict=True))
+    words = f"forecast, if evidence keeps growing like this: {', '.join(filter(None, parts))}"
+    return {"trials": trials, "tokens": left.tokens, "seconds": seconds}, words

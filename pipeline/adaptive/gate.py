@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import data, live, luck
-from bayes_at_n.pipeline.adaptive.data import Outcomes
-from bayes_at_n.pipeline.adaptive.luck import Basis
+from bayes_at_n.pipeline.adaptive import live, looks, race
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
-from bayes_at_n.pipeline.adaptive.race import Course, State, upcoming
+from bayes_at_n.pipeline.adaptive.race import Basis, Course, Outcomes, State, upcoming
 from bayes_at_n.pipeline.base.console import joined, note, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort, comparison, labeled
+from bayes_at_n.pipeline.compare import cohort, comparison
+from bayes_at_n.pipeline.compare.claims import corrected
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis as config
 from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
@@ -110,16 +109,16 @@ def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
         codes = scoring.values(found.matrix()).filled(-1)
         if not (whole := int((codes >= 0).all(axis=(0, 1)).cumprod().sum())):
             raise UserError(f"{name}: some question has no graded trial; run `grade` or `run`")
-        seeds = data.seeds_of([member.run for member in found.members])
+        seeds = looks.seeds_of([member.run for member in found.members])
         known = Outcomes(found.names, codes[:, :, :whole], np.zeros((2, whole), int), seeds, [])
-        basis = luck.basis(known, np.full(2, whole), None)
+        basis = race.basis(known, np.full(2, whole), None)
         [state] = states(codes, [whole], requires.bound, policy, not basis.dependent)
         parts.append(Part(requires.bound, found, state, basis))
     e = np.array([part.state.known.log_e for part in parts])
     holds, fails = claimed(e[:, NEW, BASE], level), claimed(e[:, BASE, NEW], level)
     sure = 1 - 2 * level / len(parts)
     for i, part in enumerate(parts):
-        if by_people := labeled.corrected(part.cohort, sure):  # outcomes alone are no proof then
+        if by_people := corrected(part.cohort, sure):  # outcomes alone are no proof then
             (base, new), (s_base, s_new), *_ = by_people[1]
             people = scoring.compare_scores(new, s_new, base, s_base, sure)
             holds[i] &= people.lo > part.bound
@@ -187,7 +186,7 @@ def _sample(cfg: CompareConfig, policy: Policy, parts: list[Part], i: int, folde
     note(f"{of.dataset}: {' and '.join(of.names)}, up to {policy.trials} trials")
     with stopping.requests() as stop, live.Samplers(planned, stop) as samplers:
         while True:
-            known = data.of_contenders(contenders, policy.trials)
+            known = looks.of_contenders(contenders, policy.trials)
             seen = [*states(known.codes, goal.looks, bound, policy, sound)]
             tokens = np.array([known.tokens[:, : one.trials].sum(axis=1) for one in seen])
             course = Course(goal, seen, tokens, known.codes.shape[1])

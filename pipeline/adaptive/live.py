@@ -3,6 +3,17 @@
 Any number of these processes may work on one folder, as the tasks of a Slurm array do. There is no
 coordinator: what is decided follows from the grades, so each process finds it out by itself, and
 sampling claims attempts as in any run.
+
+The error of a race holds for any schedule of who samples what. A look uses rounds (one attempt or
+more at every question) in their order, and only those that are complete for all open models;
+whether a round counts, for which models, was decided from earlier rounds alone. So each round's
+bets are fair given the rounds before it, and the product of bets is an e-process whatever else is
+sampled, and when (Ramdas, Grünwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe
+anytime-valid inference": predictable bets and optional stopping; docs/adaptive.md has the proof).
+An attempt that was sampled ahead has its seed, and counts when its round does, or never.
+
+Sampling ahead costs tokens where a model leaves at the next look, and saves time where it does not:
+a look waits for the longest of hundreds of attempts, and meanwhile devices empty.
 """
 
 import math
@@ -17,10 +28,10 @@ from typing import Self
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import RECORD, budget, data, looks, schedule
-from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive import RECORD, looks, plan
+from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.plan import MARK, Contender, Plan, record_of
-from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, State, upcoming
+from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, Outcomes, State, upcoming
 from bayes_at_n.pipeline.adaptive.tables import line
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, substep, warn
@@ -65,7 +76,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
             if not trials or (why := samplers.sample(seen, known)):
                 break
     for run in (run for contender in plan.contenders for run in contender.runs):
-        if data.is_prepared(run):
+        if looks.is_prepared(run):
             attempts.leave(
                 runfolder.open_run(run.path)
             )  # attempts that were sampled ahead stay, unused
@@ -122,8 +133,8 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
         for run in plan.contenders[k].runs:
             for of_table in run.path.glob("*/"):  # drafts of one that was killed
                 atomic.sweep(of_table)
-            so_many = data.reached(run, trials)
-            runfolder.save(data.with_trials(run, so_many), *runfolder.TRIALS)
+            so_many = looks.reached(run, trials)
+            runfolder.save(looks.with_trials(run, so_many), *runfolder.TRIALS)
             manifest = runfolder.read_manifest(run)
             if so_many == trials and manifest.get(STOPPED) != how:
                 runfolder.write_json(run.manifest, manifest | {STOPPED: how})
@@ -131,8 +142,8 @@ def mark(plan: Plan, state: State, chosen: Bools) -> None:
 
 def complete(contender: Contender, trials: int) -> bool:
     """Grade a model's attempts once all of so many trials are there; whether these are graded."""
-    runs = [data.with_trials(run, trials) for run in contender.runs]
-    if not all(data.is_prepared(run) and not runfolder.pending(run) for run in runs):
+    runs = [looks.with_trials(run, trials) for run in contender.runs]
+    if not all(looks.is_prepared(run) and not runfolder.pending(run) for run in runs):
         return False
     ungraded = [run for run in runs if (outcomes.read(run, quiet=True).codes < 0).any()]
     for run in ungraded:
@@ -143,9 +154,9 @@ def complete(contender: Contender, trials: int) -> bool:
 
 def claimable(contender: Contender, trials: int) -> bool:
     """Return whether a worker that came now would find attempts of so many trials to begin."""
-    runs = [data.with_trials(run, trials) for run in contender.runs]
+    runs = [looks.with_trials(run, trials) for run in contender.runs]
     return any(
-        not data.is_prepared(run) or (bool(runfolder.pending(run)) and claims.any_free(run))
+        not looks.is_prepared(run) or (bool(runfolder.pending(run)) and claims.any_free(run))
         for run in runs
     )
 
@@ -214,10 +225,10 @@ class Samplers:
         contenders = self.plan.contenders
         trials, chosen = upcoming(seen.states, seen.goal)
         lacking = np.where(chosen, (known.codes[:, :, :trials] < 0).sum(axis=(1, 2)), 0)
-        why = budget.exhausted(contenders, "the next look needs", lacking)
+        why = plan.exhausted(contenders, "the next look needs", lacking)
         if why and (lacking.any() or not known.codes.size):
             return why
-        first, limited = np.where(chosen, trials, 0), budget.is_set(contenders)
+        first, limited = np.where(chosen, trials, 0), plan.has_budget(contenders)
         needed = chosen.copy()
         while True:
             began, ended = time.monotonic(), self._ended()
@@ -230,15 +241,15 @@ class Samplers:
             if limited and (why := self._unpaid(bool(needed[ended].any()))):
                 return why
             turns = self._turns() if chosen.sum() > len(self.gpus) else None
-            wanted = first if limited else schedule.wanted(seen, turns)
-            self._assign(needed, first, wanted, 0 if limited else schedule.IDLE)
+            wanted = first if limited else wanted_trials(seen, turns)
+            self._assign(needed, first, wanted, 0 if limited else IDLE)
             time.sleep(max(WAIT_S, 4 * (time.monotonic() - began)))
 
     def _unpaid(self, lacking: bool) -> str:
         """Say why nothing more is begun under the budget; `lacking`: a command left attempts."""
         contenders = self.plan.contenders
         in_flight = np.array([attempts_in_flight(contender) for contender in contenders])
-        if why := budget.exhausted(contenders, "attempts in flight need", in_flight):
+        if why := plan.exhausted(contenders, "attempts in flight need", in_flight):
             return why
         begun = bool(self.orders) or in_flight.any()
         return "the rest of the budget is too small for an attempt" if lacking and not begun else ""
@@ -256,10 +267,10 @@ class Samplers:
                 if i not in own or self.gpus[place] is not None:  # else its process is busy
                     now[i] = needed[i] and can_begin(i, first[i])
                     later[i] = not now[i] and first[i] < wanted[i] and can_begin(i, wanted[i])
-            if (k := schedule.choose(self.loaded[place], at_work, now, later, start)) is None:
+            if (k := choose(self.loaded[place], at_work, now, later, start)) is None:
                 continue
             contender = contenders[k]
-            most = max(data.reached(run, self.plan.goal.trials) for run in contender.runs)
+            most = max(looks.reached(run, self.plan.goal.trials) for run in contender.runs)
             more = [f"sampling.trials={most}", f"race={quoted(str(self.file.absolute()))}", STAGES]
             command, cfg = ["run", *contender.command, *more], contender.runs[0].cfg
             order = Order(contender.name, command, cfg, self.gpus[place])
@@ -314,13 +325,67 @@ class Samplers:
             return None
         turns = []
         for contender in self.plan.contenders:
-            runs = [run for run in contender.runs if data.is_prepared(run)]
+            runs = [run for run in contender.runs if looks.is_prepared(run)]
             records = [one for run in runs for one in runfolder.sessions(run.path).values()]
             loads = [one["load_s"] for one in records if one.get("attempts") and "load_s" in one]
             worked = sum(one.get("lived_s", 0.0) for one in records) - sum(loads)
             rounds = sum(one.get("attempts", 0) for one in records) / (
                 sum(len(run.questions) for run in runs) or 1
             )
-            turn = max(loads, default=0.0) * (1 / schedule.LOADING - 1)
+            turn = max(loads, default=0.0) * (1 / LOADING - 1)
             turns.append(math.ceil(turn * rounds / worked) if worked > 0 else 0)
         return np.array(turns)
+
+
+IDLE = 1  # rounds that a worker may begin beyond what is wanted, when it would be idle
+LOADING = 0.05  # of the time, where models take turns in a place
+
+
+def wanted_trials(seen: Course, turns: Ints | None = None) -> Ints:
+    """Return how many trials of each model may be sampled by now: (K,), 0 of those that have left.
+
+    All up to the next look, and then half of what the forecast leaves, at most as many as are
+    sampled: of races that go on for long most is sampled ahead, of those that end soon little.
+    `turns`: rounds (K,) after which a model's load was `LOADING` of its turn; so long is a turn.
+    """
+    trials, chosen = upcoming(seen.states, seen.goal)
+    if not seen.states:
+        return np.where(chosen, trials, 0)
+    left = forecast(seen)
+    assert left is not None  # there are looks
+    more = (left.trials - trials) // 2
+    spent = seen.states[-1].spent
+    if turns is not None:
+        more = np.maximum(more, turns - (trials - spent))
+    more = np.clip(more, 0, spent)
+    return np.where(chosen, np.minimum(trials + more, seen.goal.trials), 0)
+
+
+def choose(
+    loaded: int | None, at_work: Ints, needed: Bools, ahead: Bools, first: int = 0
+) -> int | None:
+    """Return the model that a free place takes, None where there is nothing to do.
+
+    One that the next look waits for before one that can only be sampled ahead; then one that nobody
+    is at, that which is loaded, and the one with the fewest workers.
+
+    Args:
+        loaded: the model in the place, if any.
+        at_work: workers (K,) at each model.
+        needed: whether attempts for the next look can be begun (K,).
+        ahead: whether attempts can be begun that are wanted after it (K,).
+        first: of models that are alike the one to begin with; tasks of Slurm start at once.
+
+    >>> some = np.array([True, True, True])
+    >>> choose(2, np.array([0, 1, 0]), some, some), choose(1, np.array([1, 1, 1]), ~some, some)
+    (2, 1)
+    >>> choose(0, np.array([0, 0, 0]), ~some, ~some) is None
+    True
+    """
+    count = len(at_work)
+    able = [k for k in range(count) if needed[k] or ahead[k]]
+    return min(
+        able,
+        key=lambda k: (not needed[k], at_work[k] > 0, k != loaded, at_work[k], (k - first) % count),
+        default=None,
+    )

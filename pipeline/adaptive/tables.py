@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import looks, luck
-from bayes_at_n.pipeline.adaptive.data import Outcomes
+from bayes_at_n.pipeline.adaptive import looks, race
 from bayes_at_n.pipeline.adaptive.plan import DECISION, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, State, ended, progress
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, State, ended, progress
 from bayes_at_n.pipeline.base.console import joined, percent, plural, si
 from bayes_at_n.pipeline.compare.conclusion import chance_in_words
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
@@ -184,7 +183,7 @@ def record(seen: Course, known: Outcomes | None = None) -> dict[str, Any]:
         "looks": len(seen.states),
         "decided": bool(seen.states[-1].known.settled),
         "settled": settled(seen),
-        **({} if seen.basis is None else {"basis": luck.record(seen.basis, seen.goal)}),
+        **({} if seen.basis is None else {"basis": race.basis_record(seen.basis, seen.goal)}),
     }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bayes_at_n.pipeline.adaptive.verb import run_until
+from bayes_at_n.pipeline.adaptive.settle import run_until
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import substep, warn
 from bayes_at_n.pipeline.base.errors import UserError

@@ -134,7 +134,7 @@ def call(command: Command) -> int:
 
         return catalogue.check(words)
     if _is_race(command):
-        from bayes_at_n.pipeline.adaptive.verb import run_until
+        from bayes_at_n.pipeline.adaptive.settle import run_until
 
         with never_silent(command.verb):
             return run_until(words, **flags)

@@ -215,7 +215,7 @@ def status(words: list[str], watch: bool, every: float | None, check: bool) -> N
             raise UserError("no runs here; `run` makes them in ./runs, or name another folder")
         folders = [str(path) for path in selection.runs_in(Path("runs"))]
     if not check and any((Path(folder) / RECORD).is_file() for folder in folders):
-        from bayes_at_n.pipeline.adaptive import watch as races
+        from bayes_at_n.pipeline.adaptive import forecast as races
 
         if len(words) > 1:
             raise UserError(

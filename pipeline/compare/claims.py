@@ -2,6 +2,8 @@
 
 Everything rests on the averages and the paper's sigma, and on the race of `scoring.sequential`, of
 which `settle` makes its claims: these alone are called settled, since they allow for every look.
+Where all runs have human labels, averages are corrected by these: where one has none, the judge's
+error would pass for a difference. Runs' labels are independent.
 """
 
 from typing import NamedTuple
@@ -11,14 +13,63 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined
-from bayes_at_n.pipeline.compare import labeled
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.store import runfolder
+from bayes_at_n.pipeline.score import labels
+from bayes_at_n.pipeline.store import outcomes, runfolder
+from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.table import Summary
+from bayes_at_n.scoring.intervals.judged import Corrected
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
-from bayes_at_n.scoring.numerics.results import sample_sigma
+from bayes_at_n.scoring.numerics.results import Summary, normal_summary, sample_sigma
+
+CORRECTED = "scores are corrected by human labels"
+
+
+def corrected(cohort: Cohort, level: float) -> tuple[Summary, Summary, Floats] | None:
+    """Correct the models' avg, once for a cohort; None unless all runs have labels.
+
+    Returns scores, (L,), with the intervals that `score` prints; the same for comparisons, with the
+    sigma of a normal as wide, for all pairs at once, as Student's with few labels; and means by
+    question, (L, M). Of pooled datasets the first are those for comparisons, too.
+    """
+    if (key := ("labels", level)) not in cohort.scored:
+        runs = [member for member in cohort.runs() if member.name in cohort.names]
+        complete = all(labels.files(of.run) for of in runs)
+        found = [(of.name, known) for of in runs if complete and (known := _of_run(of, level))]
+        cohort.scored[key] = None
+        if found and len(found) == len(runs):
+            z = scoring.pairs_quantile(max(len(cohort.names), 2), level)
+            models = [[of for of_name, of in found if of_name == name] for name in cohort.names]
+            shares = np.stack([np.concatenate([by for _, by in of]) for of in models])
+            sums = [[by.size * one.normal_sigma(z) for one, by in of] for of in models]
+            sigma = np.array([np.linalg.norm(of) for of in sums]) / shares.shape[1]
+            avg = normal_summary(shares.mean(axis=1), sigma, level)
+            own = avg if cohort.parts else Summary(*np.array([of[0][0][:4] for of in models]).T)
+            own = own._replace(value=own.value.clip(0, 1))
+            cohort.scored[key] = own, avg, shares
+    return cohort.scored[key]  # type: ignore[no-any-return]
+
+
+def shares(cohort: Cohort, level: float) -> Floats:
+    """Return the mean outcome of each question, (L, M), corrected where models are."""
+    known = corrected(cohort, level)
+    return known[2] if known else scoring.values(cohort.matrix()).mean(axis=2).filled(np.nan)
+
+
+def _of_run(member: Member, level: float) -> tuple[Corrected, Floats] | None:
+    """Correct a run's avg on the questions compared, also by question, (M,)."""
+    graded = outcomes.read(member.run, quiet=True)
+    index = {name: i for i, name in enumerate(graded.question_ids)}
+    at = np.array([index[name] for name in member.question_ids])
+    codes = np.full_like(graded.codes, PENDING)
+    codes[at] = graded.codes[at]
+    if (known := labels.samples(member.run, graded._replace(codes=codes))) is None:
+        return None
+    found = scoring.prediction_powered(sample := known[1]["outcomes"], level)
+    parts = np.bincount(np.asarray(sample.rows), sample.parts(found.rate, found.value)) * at.size
+    return found, parts[at.argsort().argsort()]
+
 
 SETTLED = 0.95  # confidence, at least, of what is called settled
 RACED = 200  # models up to which all pairs are raced, which takes a second
@@ -77,11 +128,11 @@ def _question_sigma(cohort: Cohort, level: float) -> Floats | None:
     only roughly, as Student's t says, whose variance is (G - 1) / (G - 3) times a normal's for G
     questions, or clusters of these. None of fewer than four.
     """
-    shares = labeled.shares(cohort, level)
-    models = len(shares)
+    means = shares(cohort, level)
+    models = len(means)
     if len({*cohort.clusters}) < 4:
         return None
-    sigma, drawn = sample_sigma(shares - shares.mean(axis=0), cohort.clusters)
+    sigma, drawn = sample_sigma(means - means.mean(axis=0), cohort.clusters)
     return np.asarray(sigma * np.sqrt(models / (models - 1) * (drawn - 1) / (drawn - 3)))
 
 
@@ -99,7 +150,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     if key not in cohort.scored:
         codes = scoring.values(cohort.matrix()).filled(-1).astype(np.float64)
         models, questions, _ = codes.shape
-        why = labeled.CORRECTED if labeled.corrected(cohort, cfg.scoring.confidence) else None
+        why = CORRECTED if corrected(cohort, cfg.scoring.confidence) else None
         raced = models <= RACED and not why
         rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * raced
         shape = 1, models, questions

@@ -1,32 +1,35 @@
-"""compare: the runs of one or several datasets side by side, in tables and in compare.json."""
+"""compare: the runs of one or several datasets side by side, in tables and in compare.json.
 
+`compare OLD NEW`, two folders of runs of the same models, says what changed beyond chance.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayes_at_n.pipeline.base.console import mode, note, paragraph, percent, plural, warn
+import numpy as np
+import scipy
+
+from bayes_at_n import scoring
+from bayes_at_n.pipeline.base.console import joined, mode, note, paragraph, percent, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.compare import (
-    caps,
-    categories,
-    changes,
-    differences,
-    leaderboard,
-    pairwise,
-)
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import leaderboard, rankings, slices
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.compare import several as several_of
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort, by_line, differences, protocol
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open, next_attempts
 from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.display.table import Column, Table
+from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import by_category, labels, likelihood
 from bayes_at_n.pipeline.score.headline import named, stopped_lines
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.numerics.results import normal_quantile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,8 +45,8 @@ def compare(cfg: AnalysisConfig) -> None:
     results is of these runs. Raises UserError: nothing that can
     be compared. OSError: a file cannot be written.
     """
-    if pairs := changes.paired(cfg):
-        return changes.compare(cfg, pairs)
+    if pairs := paired(cfg):
+        return compare_folders(cfg, pairs)
     cohorts = cohorts_of.load(cfg, gold=True)
     settings = {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
     record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
@@ -62,7 +65,7 @@ def compare(cfg: AnalysisConfig) -> None:
             of_stack = _tables(stack, cfg)
             tables |= {f"{_POOLED}/{stem}": table for stem, table in of_stack.items()}
             record["pooled"] = _record(stack, cfg, of_stack)
-        tables["scores"] = several_of.scores(graded, cfg)
+        tables["scores"] = by_dataset(graded, cfg)
         record["scores"] = [dict(row) for row in tables["scores"].rows]
     _show(tables, record, cfg)
     figures: dict[str, Figure] = {}
@@ -131,8 +134,8 @@ def figures_of(
     cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
 ) -> dict[str, "Figure"]:
     """Draw the leaderboard as a forest plot, and curves by cap."""
-    from bayes_at_n.pipeline.plots import caps as curves  # matplotlib takes half a second
-    from bayes_at_n.pipeline.plots import leaderboard as plots
+    from bayes_at_n.pipeline.plots import scores as curves  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import scores as plots
 
     if (board := tables.get("leaderboard")) is None:
         return {}
@@ -168,16 +171,16 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         tables["metrics"] = chosen
     tables["attempts"] = leaderboard.attempts(board)
     if len(cohort.names) > 1:
-        tables["neighbors"] = pairwise.neighbors(cohort, cfg)
-        if (of_all := pairwise.pairs(cohort, cfg)) is not None:
+        tables["neighbors"] = rankings.neighbors(cohort, cfg)
+        if (of_all := rankings.pairs(cohort, cfg)) is not None:
             tables["pairs"] = of_all
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
-    tables |= categories.tables(cohort, cfg)
+    tables |= slices.category_tables(cohort, cfg)
     runs = ((member.name, member.run) for member in cohort.members)
     if (corrected := labels.table(runs)) is not None:
         tables["people"] = corrected
-    return tables | (caps.tables(cohort, cfg) if cfg.scoring.caps else {})
+    return tables | (slices.cap_tables(cohort, cfg) if cfg.scoring.caps else {})
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -209,7 +212,7 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "trials": cohort.outcomes.shape[2],
         "differences": cohort.differences,
         "stopped": cohort.stopped(cfg.scoring.confidence),
-        "protocols": {member.name: differences.protocol(member.run) for member in cohort.members},
+        "protocols": {member.name: protocol(member.run) for member in cohort.members},
         **{key: tables[stem].rows for stem, key in keys.items() if stem in tables},
         "verdict": {
             **(concluded := conclude(cohort, cfg))._asdict(),
@@ -218,3 +221,197 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
         "next_attempts": next_attempts(cohort, cfg),
         "notes": {stem: table.notes for stem, table in tables.items()},
     }
+
+
+_WIDE = ("half", "ranks", "rank", "rank_ci")
+
+
+def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
+    """Tabulate models by datasets: scores, and of models on all of them the mean and its ranks.
+
+    The mean weighs datasets by `dataset_weights`; its σ is that of independent scores. Models are
+    ordered by the mean of their averages, those that lack a dataset last. Keys of the mean begin
+    with "_", which no dataset's name does. CSV and JSON also hold, of each dataset, half-widths of
+    intervals, ranges of ranks, and ranks by avg without and with `scoring.rule` (Table 2 of arXiv
+    2510.04265). Raises UserError: as `leaderboard.scores`.
+    """
+    level, names = cfg.scoring.confidence, [cohort.dataset for cohort in cohorts]
+    weights = np.array([cfg.dataset_weights.get(name, 1.0) for name in names])
+    weights /= weights.mean()
+    rows, priors = dict[str, dict[str, Any]](), dict[str, str]()
+    for name, cohort in zip(names, cohorts, strict=True):
+        scored = leaderboard.scores(cohort, cfg)
+        score, sigma, low, high = scored.headline
+        avg, avg_sigma, *_ = scored.avg
+        values = {"score": score, "sigma": sigma, "half": (high - low) / 2}
+        values |= {"ranks": leaderboard.ranges(avg, avg_sigma, level)}
+        values |= {"avg": avg, "avg_sigma": avg_sigma}
+        by_rule = leaderboard.ranks(scored, cfg)
+        values |= {"rank": by_rule["none"], "rank_ci": by_rule[cfg.scoring.rule]}
+        for i, model in enumerate(cohort.names):
+            row = rows.setdefault(model, {"model": model})
+            row |= {f"{name}_{key}": of[i] for key, of in values.items()}
+            priors[f"{model} on {name}"] = str(scored.prior[i])
+    whole = [row for row in rows.values() if all(f"{name}_score" in row for name in names)]
+    for row in whole:
+        for mean, key, spread in (("_mean", "score", "sigma"), ("_mean_avg", "avg", "avg_sigma")):
+            row[mean] = np.mean(weights * [row[f"{name}_{key}"] for name in names])
+            sigmas = weights * [row[f"{name}_{spread}"] for name in names]
+            row[f"{mean}_sigma"] = np.linalg.norm(sigmas) / len(names)
+        row["_mean_half"] = normal_quantile(level) * row["_mean_sigma"]
+    if len(whole) > 1:
+        averages, sigmas = ([row[key] for row in whole] for key in ("_mean_avg", "_mean_avg_sigma"))
+        for row, may in zip(whole, leaderboard.ranges(averages, sigmas, level), strict=True):
+            row["_ranks"] = may
+
+    def place(row: dict[str, Any]) -> float:  # by the mean; after these by that of fewer datasets
+        fewer = [row[f"{name}_avg"] for name in names if f"{name}_avg" in row]
+        return -float(row.get("_mean_avg", np.mean(fewer) - 1))
+
+    order = sorted(rows.values(), key=place)
+    metric, prior = named(priors)
+    of_mean = [
+        *[Column("_ranks", "rank")] * (len(whole) > 1),
+        Column("_mean", "mean", sigma="_mean_sigma", half="_mean_half", best=True),
+        Column("_mean_half", "±", sigma="_mean_sigma", minor=1),
+    ]
+    columns = [Column("model", "model", align="left"), *of_mean * bool(whole)]
+    for name in names:
+        columns += [
+            Column(f"{name}_score", name, sigma=f"{name}_sigma", half=f"{name}_half", best=True),
+            *(Column(f"{name}_{key}", f"{name} {key}", wide=True) for key in _WIDE),
+        ]
+    halves = [
+        row[f"{name}_half"] for row in rows.values() for name in names if f"{name}_score" in row
+    ]
+    notes = [
+        f"{metric}{prior}; {percent(level)} intervals: ± {min(halves):.3f} to {max(halves):.3f}"
+    ]
+    if whole:
+        wide = [row["_mean_half"] for row in whole]
+        notes[0] += f", of the mean ± {min(wide):.3f} to {max(wide):.3f}"
+        shares = ", ".join(f"{n} {w / len(names):.1%}" for n, w in zip(names, weights, strict=True))
+        weighed = f"weighted: {shares}" if np.ptp(weights) else "equally weighted"
+        notes.append(
+            f"mean: of the datasets, {weighed}; rank: possible ranks by that mean,"
+            f" {percent(level)} for all models at once"
+        )
+    sizes = {cohort.dataset: cohort.outcomes.shape[1:] for cohort in cohorts}
+    if len({*sizes.values()}) == 1:
+        sizes = {"each dataset": cohorts[0].outcomes.shape[1:]}
+    notes += [f"{name}: {m} questions × {n} trials" for name, (m, n) in sizes.items()]
+    unlike = by_line({cohort.dataset: cohort.differences for cohort in cohorts})
+    notes += [f"differs: {line}" for line in unlike]
+    return Table("scores by dataset", columns, order, notes)
+
+
+_CHANGES = 5  # changes that the sentence names
+
+
+def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
+    """Match the runs in two folders by dataset and name: old and new run by (dataset, model).
+
+    Empty unless there are two folders, neither a run itself, with such a pair. Raises UserError:
+    `dataset=` or `model=` selects none of them.
+    """
+    paths = [Path(folder).expanduser() for folder in cfg.folders]
+    if len(paths) != 2 or any(selection.is_run(path) or not path.is_dir() for path in paths):
+        return {}
+    old, new = ({(run.parent.name, run.name): run for run in selection.runs_in(p)} for p in paths)
+    if (old.keys() & new.keys()) and (alone := sorted(old.keys() ^ new.keys())):
+        warn(f"in one of the two folders only: {joined(map('/'.join, alone), _CHANGES)}")
+    pairs = {key: [old[key], new[key]] for key in old if key in new}
+    chosen = (cfg.dataset, cfg.model)
+    found = {
+        key: pair
+        for key, pair in pairs.items()
+        if all(not names or of in names for of, names in zip(key, chosen, strict=True))
+    }
+    if pairs and not found:
+        raise UserError(f"{joined(cfg.dataset + cfg.model)}: no such runs in both folders")
+    return found
+
+
+def compare_folders(cfg: AnalysisConfig, pairs: dict[tuple[str, str], list[Path]]) -> None:
+    """Print and save what changed between two runs of each model on each dataset.
+
+    Raises UserError: no pair can be compared. OSError: a file cannot be written.
+    """
+    both = dict[tuple[str, str], Cohort]()
+    for key, folders in pairs.items():
+        try:
+            found = cohorts_of.of_runs(key[0], dict.fromkeys(folders), True)
+        except UserError as error:
+            warn(f"{'/'.join(key)}: left out: {error}")
+        else:
+            if len(found.names) == 2:
+                both[key] = found
+    if not both:
+        raise UserError(f"{' '.join(cfg.folders)}: no two graded runs of one model and dataset")
+    table, sentence = changes(both, cfg)
+    out = Path(cfg.out or f"{cfg.folders[1]}/_changes").expanduser()
+    record: dict[str, Any] = {"folders": cfg.folders, "sentence": sentence}
+    record |= {"changes": table.rows, "notes": table.notes}
+    written = selection.write_results(out, "changes", record, {"changes": table})
+    shown = table.rows if mode("verbose") else [row for row in table.rows if row["changed"]]
+    display.show(Table(table.title, table.columns, shown, table.notes))
+    paragraph(sentence)
+    display.print_json(record)
+    note(f"all {plural(len(table.rows), 'pair')}: {written[0]} (or -v)")
+
+
+def changes(both: dict[tuple[str, str], Cohort], cfg: AnalysisConfig) -> tuple[Table, str]:
+    """Tabulate the change of each pair of runs, and say in a sentence which are beyond chance.
+
+    z divides a difference of averages by the paper's sigma of both runs. Where attempts of a trial
+    share luck that sigma is too small, and a run shows it only roughly, so the variance of trials
+    is multiplied by the mean inflation of all rows that show theirs, or a row's own where that is
+    sure. Where both runs have human labels, averages are corrected.
+    (With inflation 1.6, 80 equal pairs of 16 trials gave a false change in 33% of simulated nights
+    without that, in 3% with it.) q-values are by Benjamini and Hochberg, rows in their order.
+    """
+    level, rows = cfg.scoring.confidence, list[Any]()
+    for found in both.values():
+        of, luck = leaderboard.scores(found, cfg), scoring.inflation(*found.matrix())
+        own = (*of.avg.value, np.hypot(*of.avg.sigma), np.hypot(*of.of_trials))
+        rows.append((*own, luck.value, luck.p, np.isfinite(luck.high)))
+    old, new, sigma, of_trials, value, p, known = np.array(rows).T
+    mean = max(1.0, (value * known).sum() / max(known.sum(), 1))
+    inflation = np.where(p < scoring.INFLATION_LEVEL, np.maximum(value, mean), mean)
+    sigma = np.sqrt(sigma**2 + (inflation - 1) * of_trials**2)
+    z, reach = (new - old) / sigma, float(scipy.special.ndtri((1 + level) / 2)) * sigma
+    q = scoring.q_values(2 * scipy.special.ndtr(-np.abs(z)))
+    order, changed = np.argsort(q, kind="stable"), q <= 1 - level
+    columns: dict[Column, Any] = {
+        Column("model", "model", align="left"): np.array([model for _, model in both]),
+        Column("dataset", "dataset", align="left"): np.array([name for name, _ in both]),
+        Column("old", "old", None, "{:.3f}"): old,
+        Column("new", "new", None, "{:.3f}"): new,
+        Column("difference", "change", None, "{:+.3f}"): new - old,
+        Column("low", "low", None, "{:+.3f}"): new - old - reach,
+        Column("high", "high", None, "{:+.3f}"): new - old + reach,
+        Column("sigma", "σ", wide=True): sigma,
+        Column("inflation", "variance inflation", wide=True): inflation,
+        Column("q", "q", "$q$", display.CHANCE): q,
+        Column("changed", "changed", wide=True): changed,
+    }
+    unlike = Counter[str]()
+    for found in both.values():
+        old_new = zip(("old", "new"), (member.run for member in found.members), strict=True)
+        unlike.update(differences(dict(old_new), found.outcomes))
+    by_people = sum("labels" in leaderboard.scores(found, cfg).prior for found in both.values())
+    of_labels = f", corrected by human labels in {by_people} of these pairs" * bool(by_people)
+    notes = [
+        f"old, new: avg@N{of_labels}; low, high: {percent(level)} interval of each change by"
+        f" itself; q: p-value adjusted for all {len(q)} pairs (Benjamini and Hochberg)",
+        *(f"{plural(count, 'pair')}: {line}" for line, count in unlike.items()),
+    ]
+    names = [f"{model} on {name} ({'better' if up else 'worse'})"
+             for (name, model), up in zip(both, new > old, strict=True)]  # fmt: skip
+    rate = f"at most {percent(1 - level)} of such findings are expected to be chance"
+    which = joined([names[i] for i in order if changed[i]], _CHANGES)
+    sentence = f"changed beyond chance: {which}; {rate}"
+    if not which:
+        sentence = f"nothing changed beyond chance: {plural(len(q), 'pair')}, least q {q.min():.2f}"
+    ordered = {column: np.asarray(of)[order] for column, of in columns.items()}
+    return of_columns("changes beyond chance", ordered, notes), sentence

@@ -8,9 +8,8 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
-from bayes_at_n.pipeline.compare.claims import SETTLED, claims, together
+from bayes_at_n.pipeline.compare.claims import CORRECTED, SETTLED, claims, corrected, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
-from bayes_at_n.pipeline.compare.labeled import CORRECTED, corrected
 from bayes_at_n.pipeline.compare.leaderboard import by_likelihood, scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import chance

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.compare import labeled
-from bayes_at_n.pipeline.compare.claims import together
+from bayes_at_n.pipeline.compare.claims import corrected, shares, together
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
@@ -71,7 +70,7 @@ def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
             priors = np.full(len(matrix), "options")
         avg = scoring.avg_ci(matrix, confidence=level, bounds=UNIT)
         of_trials = avg.sigma
-        if by_people := labeled.corrected(cohort, level):
+        if by_people := corrected(cohort, level):
             headline, avg, _ = by_people
             priors = np.full(len(matrix), "labels")
         # Equal scores in the order of their sigmas, as ranks_with_uncertainty has them.
@@ -114,7 +113,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     over = np.full(len(matrix), np.nan)
     if len({*cohort.clusters}) > 1 and not by_likelihood(cohort):
         # Never surer of other questions than of these.
-        over, _ = sample_sigma(labeled.shares(cohort, cfg.scoring.confidence), cohort.clusters)
+        over, _ = sample_sigma(shares(cohort, cfg.scoring.confidence), cohort.clusters)
         over = np.maximum(over, scored.avg.sigma)
     columns: Columns = {
         Column("model", "model", align="left"): cohort.names,

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.config.analysis import METHODS, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, of_columns
 from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.paper.studies import Bits, Result, fixed, text
-from bayes_at_n.pipeline.plots import convergence as plots
+from bayes_at_n.pipeline.plots import studies as plots
 from bayes_at_n.pipeline.training import protocols
 from bayes_at_n.scoring.numerics.inputs import Ints
 

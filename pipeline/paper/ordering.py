@@ -23,8 +23,8 @@ from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import printed, studies
 from bayes_at_n.pipeline.paper.printed import Subset
 from bayes_at_n.pipeline.paper.studies import Bits, Group, Result, fixed, text, value
-from bayes_at_n.pipeline.plots import convergence as plots
-from bayes_at_n.pipeline.plots import leaderboard
+from bayes_at_n.pipeline.plots import scores
+from bayes_at_n.pipeline.plots import studies as plots
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.ranking.compare import pairwise_z
 from bayes_at_n.scoring.studies.convergence import (
@@ -242,7 +242,7 @@ def _add_trajectories(result: Result, group: Group, R: Bits, bayes: Convergence,
         own = rank_trajectory(R, studies.BAYES, replicate, seed=seed)
         other = np.flatnonzero((own != gold).any(axis=1))
         settled = int(other[-1]) + 2 if other.size else 1
-        result.figures[name] = leaderboard.rank_trajectories(
+        result.figures[name] = scores.rank_trajectories(
             group.names,
             range(1, trials + 1),
             own.T,

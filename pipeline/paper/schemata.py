@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import printed, studies
 from bayes_at_n.pipeline.paper.studies import Result, fixed, text
-from bayes_at_n.pipeline.plots import leaderboard as plots
+from bayes_at_n.pipeline.plots import scores as plots
 from bayes_at_n.pipeline.rubrics import categories, signals
 from bayes_at_n.scoring.numerics.inputs import Floats
 

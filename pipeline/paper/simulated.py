@@ -18,8 +18,8 @@ from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.paper import printed, studies
 from bayes_at_n.pipeline.paper.studies import Result, fixed, text
-from bayes_at_n.pipeline.plots import convergence as curves
-from bayes_at_n.pipeline.plots import trials as plots
+from bayes_at_n.pipeline.plots import studies as curves
+from bayes_at_n.pipeline.plots import studies as plots
 from bayes_at_n.pipeline.plots.lines import Curve
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b

@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.paper import printed, studies
 from bayes_at_n.pipeline.paper.studies import Result, fixed, text
-from bayes_at_n.pipeline.plots import bars as plots
+from bayes_at_n.pipeline.plots import studies as plots
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import Usage
 

@@ -17,8 +17,8 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
-from bayes_at_n.pipeline.compare import comparison, differences
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare import comparison
+from bayes_at_n.pipeline.compare.cohort import Cohort, protocol, sampling_known
 from bayes_at_n.pipeline.compare.conclusion import conclude
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, SelectionConfig
 from bayes_at_n.pipeline.display import style
@@ -111,8 +111,8 @@ def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     ]
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [model.id, model.revision] for name, model in models.items() if hub_id(model.id)}
-    if known := [member for member in cohort.members if differences.sampling_known(member.run)]:
-        protocol = differences.protocol(known[0].run) | {"models": ids or None}
+    if known := [member for member in cohort.members if sampling_known(member.run)]:
+        protocol = protocol(known[0].run) | {"models": ids or None}
         protocol = {key: value for key, value in protocol.items() if value is not None}
         parts += [
             f"How {markdown(known[0].name)} was sampled; the table notes where others differ:",

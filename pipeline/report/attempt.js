@@ -123,3 +123,118 @@ function responseCard({ text, lengths, bits, order }, attempt, marker) {
       ${hot ? html`<${Heated} ...${{ text, lengths, bits, answer }} />` : folded(text, lengths, answer, marker)}</div>
     </section>`;
 }
+
+// One question: what all models answered, and which attempts gave what.
+
+const MOST_ANSWERS = 20; // that the histogram shows
+
+// The title of a question, and its parts.
+function questionView(question) {
+  const data = dataset();
+  const attempts = attemptsOf(question);
+  const correct = attempts.filter(({ outcome }) => outcome === "correct").length;
+  const source = data.models.findIndex(({ note }) => note === null);
+  const problem = source >= 0 && orFault(() => {
+    const [prompts] = need(`${reading.dataset}-${source}-p`, "katex");
+    return prose(prompts.rows[question]?.problem ?? "", `${reading.dataset}/${question}`);
+  });
+  return [`${data.questions[question]}, all answers`,
+    html`<div class="head"><h3 tabindex="-1">${named(data.questions[question])}</h3>
+      ${moves(["← Previous", "p", () => stepAside(0, -1)], ["Next →", "n", () => stepAside(0, 1)])}</div>`,
+    card("Problem", problem, facts([["gold", attempts[0]?.gold ?? null],
+      ["correct", `${count(correct)} of ${count(attempts.length)} attempts`]])),
+    card("Answers", ...histogram(attempts, question, data))];
+}
+
+// Each answer with its grade: how many gave it, and how many of each model; a number lists them.
+function histogram(attempts, question, { models }) {
+  const groups = Map.groupBy(attempts, ({ outcome, answer }) => JSON.stringify([outcome, answer]));
+  const answers = [...groups.values()].sort((a, b) => b.length - a.length);
+  const line = (group) => {
+    const [{ outcome, answer }] = group;
+    const [glyph, kind] = glyphOf(outcome);
+    const wanted = { outcome, text: `=${answer ?? ""}` };
+    const link = (number, model) => number > 0
+      && html`<a href=${addressOf(model, question, null, wanted)}>${count(number)}</a>`;
+    return html`<tr aria-current=${wanted.text === reading.wanted.text ? "true" : null}>
+      <th scope="row" class="text" title=${answer}><span class=${kind}>${glyph} </span>
+        ${answer === null ? html`<i>${words(outcome ?? "not graded")}</i>` : named(visible(answer))}</th>
+      <td class="text"><span class=${`bar ${kind}`} style=${`width: ${(9 * group.length) / answers[0].length}rem`}></span>
+        ${" "}${link(group.length, -1)}</td>
+      ${models.map((_, model) => html`<td>${link(group.filter(({ m }) => m === model).length, model)}</td>`)}</tr>`;
+  };
+  const rest = answers.slice(MOST_ANSWERS);
+  return [html`<div class="scroll"><table class="answers">
+    <thead><tr><th scope="col" class="text">answer</th><th scope="col" class="text">all</th>
+      ${models.map(({ name }) => html`<th scope="col" title=${name}>${named(name)}</th>`)}</tr></thead>
+    <tbody>${answers.slice(0, MOST_ANSWERS).map(line)}</tbody></table></div>`,
+  rest.length > 0 && html`<p class="hint">${count(rest.length)} rarer answers (${count(sum(rest.map(({ length }) => length)))} attempts) are in the list.</p>`];
+}
+
+// The heat of tokens beneath a text, read by pointer or by keys.
+
+let heat = stores.get("bayes-report-heat") === "1";
+function setHeat(on) {
+  heat = on;
+  stores.set("bayes-report-heat", on ? "1" : "0");
+  draw();
+}
+
+const EDGES = [0.05, 0.3, 1, 2, 4, 7]; // bits, of the colors h1 to h6
+const SURPRISING = 200; // hundredths of a bit, as tokens.py writes them
+const PART = [400, 3000]; // tokens of a part: at least, if a line ends; at most
+const READOUT = html`<span role="status">Point at a token, or Tab to it, to read its log-probability.</span>`;
+
+// The text token by token, the heat beneath each by its surprisal. Parts of it, cut after a line
+// end where there is one, are laid out only when they come into sight.
+class Heated extends Once {
+  componentDidMount() {
+    const { text, lengths, bits, answer } = this.props;
+    let [at, part] = [0, []];
+    const close = () => { this.base.append(el("div", { class: "part" }, ...part)); part = []; };
+    lengths.forEach((length, i) => {
+      if (!length) return;
+      const level = EDGES.filter((edge) => bits[i] >= 100 * edge).length;
+      const inside = answer && at < answer[1] && at + length > answer[0];
+      const look = (level ? `h${level}` : "") + (inside ? " answer" : "");
+      part.push(el("span", { "data-i": i, tabindex: at ? null : 0, class: look || null }, text.slice(at, at + length)));
+      at += length;
+      if (part.length >= PART[1] || (part.length >= PART[0] && text[at - 1] === "\n")) close();
+    });
+    part.push(text.slice(at));
+    close();
+  }
+  render({ bits }) {
+    const tell = (event) => tellToken(event.target.closest("[data-i]"), bits);
+    return html`<div class="prose tokens" dir="auto" role="group" aria-label="Tokens with their surprisal"
+      onPointerOver=${tell} onClick=${tell} onfocusin=${tell} onKeyDown=${(event) => moveInTokens(event, bits)}></div>`;
+  }
+}
+
+// One of the tokens can be reached by Tab, and arrows move from it.
+function moveInTokens(event, bits) {
+  const pieces = [...event.currentTarget.querySelectorAll("[data-i]")];
+  const at = pieces.indexOf(event.target);
+  const surprising = (piece) => bits[piece.dataset.i] >= SURPRISING;
+  const target = {
+    ArrowRight: () => pieces[at + 1],
+    ArrowLeft: () => pieces[at - 1],
+    ArrowDown: () => pieces.slice(at + 1).find(surprising),
+    ArrowUp: () => pieces.slice(0, Math.max(at, 0)).findLast(surprising),
+    Home: () => pieces[0],
+    End: () => pieces.at(-1),
+  }[event.key];
+  if (!target || at < 0) return;
+  event.preventDefault();
+  rove(event.currentTarget, target());
+}
+
+function tellToken(piece, bits) {
+  if (!piece) return;
+  const { i } = piece.dataset;
+  const known = bits[i] / 100;
+  const surprisal = bits[i] < 0 ? "no log-prob" : `log p ≈ −${(known * Math.LN2).toFixed(2)} (${known.toFixed(2)} bits)`;
+  const readout = piece.closest("details, section").querySelector("[role=status]");
+  const text = `token ${i}: ${JSON.stringify(visible(piece.textContent))}, ${surprisal}`;
+  if (readout.textContent !== text) readout.textContent = text;
+}

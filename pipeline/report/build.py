@@ -3,11 +3,16 @@
 `index.html` holds everything but the attempts: styles, scripts, tables, figures. It uses no network
 and has a content security policy that allows only scripts of this package. Texts of models and
 untrusted files are escaped by Jinja2 or passed as JSON, and shown as text.
+
+A report in a single file, for email, contains as much of its side files as fits: numbers of all
+attempts, then the texts of the first trials of every question.
 """
 
 import base64
+import bisect
 import contextlib
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -15,8 +20,10 @@ import shutil
 import tempfile
 import time
 import webbrowser
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -30,14 +37,97 @@ from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.report import attempts, panels, single, texts
+from bayes_at_n.pipeline.report import attempts, panels
+from bayes_at_n.pipeline.report.attempts import stored
 from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.outcomes import PENDING
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.verifiers.code import tests
 
+LIMIT = 10_000_000  # bytes; email adds a third, and servers accept 20 or 25 million
+SPARE = 500  # bytes of it for the sentence on what is left out
+_ORDER = (r"katex", r"\d+-q\d+", r"\d+-\d+-p", r"\d+-\d+-\d+")  # by importance
+_TEXTS = len(_ORDER) - 1
+
+
+class Packed(NamedTuple):
+    """The side files in a page."""
+
+    files: dict[str, str]  # name -> base64 of its value, deflated
+    left_out: str  # what does not fit, as a sentence; "" if everything does
+
+
+def most_trials(runs: Sequence[Run]) -> int | None:
+    """Return an upper estimate of how many trials per question fit; None: all of them.
+
+    Shards are compressed, and have log-probs, too: texts from over four limits hardly fit into one.
+    """
+    size = stored(runs)
+    trials = max((run.cfg.sampling.trials for run in runs), default=0)
+    return None if size <= 4 * LIMIT else max(1, 4 * LIMIT * trials // size)
+
+
+def pack(side: Path, room: int, sampled: int) -> Packed:
+    """Compress the side files in a folder into at most `room` bytes, by importance.
+
+    `sampled`: the largest number of trials per question.
+    """
+    files, lost, texts = dict[str, str](), list[str](), list[Path]()
+    for path in sorted(side.glob("*.js"), key=_order):
+        if _order(path)[0] == _TEXTS:
+            texts.append(path)
+        elif (taken := packed_size(path.stem, packed := _packed(_value(path)))) <= room:
+            room -= taken
+            files[path.stem] = packed
+        else:
+            lost.append(f"{path.stem}.js")
+    upto = range(1, sampled + 1) if texts else range(0)
+    trials = bisect.bisect_left(upto, True, key=lambda n: _texts(texts, n, room) is None)
+    files |= _texts(texts, trials, room) or {}
+    if trials < len(upto):
+        kept = f"all but those of the first {trials}" if trials else "all"
+        lost.append(f"texts of {kept} of {sampled} trials")
+    limit = f"left out to keep the file below {LIMIT // 10**6} MB"
+    return Packed(files, f"{limit}: {', '.join(lost)}" if lost else "")
+
+
+def _order(path: Path) -> tuple[int, list[int]]:
+    """Return a sort key of a side file: its importance, then its numbers."""
+    kind = next(k for k, pattern in enumerate(_ORDER) if re.fullmatch(pattern, path.stem))
+    return kind, [*map(int, re.findall(r"\d+", path.stem))]
+
+
+def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | None:
+    """Pack files with the texts of the first trials; None if they do not fit."""
+    files = {}
+    for path in paths:
+        rows = json.loads(_value(path))["rows"]
+        kept = {key: row for key, row in rows.items() if int(key.partition("/")[2]) < trials}
+        files[path.stem] = _packed(json.dumps({"rows": kept}, separators=(",", ":")))
+        room -= packed_size(path.stem, files[path.stem])
+        if room < 0:
+            return None
+    return files
+
+
+def _value(path: Path) -> str:
+    """Read the JSON value of a side file, or the whole script of the library."""
+    text = path.read_text(encoding="utf-8")
+    return text if path.stem == "katex" else text.partition(",")[2].removesuffix(");\n")
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def packed_size(name: str, packed: str) -> int:
+    """Return the bytes of the HTML element with a side file."""
+    return len(packed) + len(name) + 60
+
+
 FOLDER = Path(__file__).parent
-PARTS = ("page", "files", "map", "reader", "maths", "prose", "attempt", "question", "tokens")
+PARTS = ("page", "reader", "prose", "attempt")
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
 READ_S = 3600.0  # for which a replaced page, still open in a browser, can load attempts
@@ -93,12 +183,12 @@ def _write(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
 def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path:
     """Write the page with as much of its side files as fits in it."""
     runs = [member.run for cohort in cohorts for member in cohort.members]
-    trials = cfg.report.trials or single.most_trials(runs)
+    trials = cfg.report.trials or most_trials(runs)
     sampled = max((cohort.outcomes.shape[2] for cohort in cohorts), default=0)
     with tempfile.TemporaryDirectory(prefix="bayes-at-n-report-") as side:
         made = _together(cohorts, cfg, _datasets(cohorts, cfg, Path(side), trials))
-        room = single.LIMIT - len(_page(cohorts, cfg, made).encode()) - single.SPARE
-        held = single.pack(Path(side), room, sampled)
+        room = LIMIT - len(_page(cohorts, cfg, made).encode()) - SPARE
+        held = pack(Path(side), room, sampled)
     if held.left_out:
         note(f"report: {held.left_out}")
     atomic.write_text(out / "report.html", _page(cohorts, cfg, made, held=held))
@@ -136,7 +226,7 @@ def _datasets(
     members = [(i, m, member) for i, c in enumerate(cohorts) for m, member in enumerate(c.members)]
     if members:
         side.mkdir(parents=True, exist_ok=True)
-    made, jobs = list[tuple[Panel, ByRubric]](), list[texts.Job]()
+    made, jobs = list[tuple[Panel, ByRubric]](), list[attempts.Job]()
     tables = list[list[pa.Table]]([] for _ in cohorts)
     with Meter("report", panels.FIGURES * len(cohorts) + 2 * len(members)) as meter:
         for cohort in cohorts:
@@ -154,9 +244,9 @@ def _datasets(
             panel["counts"]["models"][m] |= shown
             tables[i].append(rows.table)
             upto = trials if rows.without is None else 0
-            jobs.append(texts.Job(run.cfg, ids, rows.keys, side / f"{i}-{m}", upto))
+            jobs.append(attempts.Job(run.cfg, ids, rows.keys, side / f"{i}-{m}", upto))
             meter.advance(1)
-        for (i, m, _), files in zip(members, texts.write_all(jobs), strict=True):
+        for (i, m, _), files in zip(members, attempts.write_all(jobs), strict=True):
             tables[i][m] = tables[i][m].append_column("file", pa.array(files, pa.int32()))
             meter.advance(1)
     if any(job.trials != 0 for job in jobs):
@@ -204,7 +294,7 @@ def _page(
     cfg: AnalysisConfig,
     shown: list[Panel],
     stamp: str = "",
-    held: single.Packed | None = None,
+    held: Packed | None = None,
 ) -> str:
     """Render the page; `held`: side files that it contains."""
     counts = [panel["counts"] for panel in shown if panel["counts"]]

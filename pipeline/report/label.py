@@ -27,7 +27,7 @@ from bayes_at_n.scoring import drawn_sample, label_chances
 from bayes_at_n.verifiers import LETTERS
 
 SAMPLE = 60  # attempts of a run
-_PARTS = ("label", "maths", "prose")
+_PARTS = ("label", "prose")
 
 
 def label(words: list[str], open: bool = False) -> None:

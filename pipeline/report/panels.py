@@ -1,10 +1,12 @@
 """Panels of the report: one per dataset, and one for all of them.
 
-A panel is a tab: title, notices, tables and figures, and for a dataset the counts of its map.
+A panel is a tab: title, notices, tables and figures, how each run was sampled and graded, and for a
+dataset the counts of its map.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,10 @@ from markupsafe import Markup
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import caps, comparison, several
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import comparison, slices
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort, protocol, sampling_known
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open, next_attempts
 from bayes_at_n.pipeline.compare.leaderboard import HEADLINE, by_likelihood
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
@@ -24,12 +26,13 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.plots import calibration
-from bayes_at_n.pipeline.plots import caps as curves
-from bayes_at_n.pipeline.plots import leaderboard as plots
-from bayes_at_n.pipeline.report.protocol import protocol
+from bayes_at_n.pipeline.plots import scores
+from bayes_at_n.pipeline.plots import scores as curves
+from bayes_at_n.pipeline.plots import scores as plots
 from bayes_at_n.pipeline.score.headline import named
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING
+from bayes_at_n.pipeline.store.runfolder import Run, read_json
 from bayes_at_n.pipeline.verify import calibrate
 from bayes_at_n.scoring.numerics.inputs import Floats
 
@@ -53,7 +56,7 @@ def dataset(
         return _panel(cohort.dataset, cohort.dataset, notices=notices, tables=beside(tables)), {}
     of_rubrics = _categories(cohort, cfg, notices)
     if not (cfg.scoring.caps or by_likelihood(cohort)):
-        tables |= caps.tables(cohort, cfg)
+        tables |= slices.cap_tables(cohort, cfg)
     if of_rubrics:
         tables["rubrics"] = cohort_rubrics.scores(cohort, cfg)
     panel = _panel(
@@ -77,7 +80,7 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     notices = cohorts_of.by_line({c.dataset: [*c.differences, *c.warnings] for c in cohorts})
     panel = _panel("All datasets", "=all", notices=notices, made=_made(*cohorts))
     try:
-        panel["scores"] = side_by_side(several.scores(cohorts, cfg))
+        panel["scores"] = side_by_side(comparison.by_dataset(cohorts, cfg))
         pooled = cohorts_of.pooled(cohorts)
         tables = comparison.tables_of(pooled, cfg)
         panel |= {"verdict": verdict(pooled, cfg), "figures": [*figures(pooled, tables)]}
@@ -89,7 +92,7 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
 
 def _made(*cohorts: Cohort) -> Panel | None:
     """Return how the runs of some cohorts were sampled and graded; None without run folders."""
-    settings = protocol(*cohorts)
+    settings = protocol_table(*cohorts)
     return settings and {"table": table(settings[0]), "line": settings[1]}
 
 
@@ -271,7 +274,7 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
             yield from _costs(cohort, tables)
         calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
-            drawn = calibration.reliability("", calibrated)
+            drawn = scores.reliability("", calibrated)
             many = f"{calibrated['attempts']:,} graded attempts"
             yield figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
@@ -321,3 +324,80 @@ def figure(drawn: Any, caption: str) -> dict[str, Any]:
     title = " ".join(drawn.get_suptitle().split("\n"))
     drawn.suptitle("")
     return {"title": title, "svg": Markup(style.svg(drawn)), "caption": caption}
+
+
+_LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
+_OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
+_TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
+_PER_RUN = (
+    "model",
+    "datasets",
+    "sampled",
+    "model id",
+    "revision",
+    "bayes-at-n",
+)  # not in the line of what is shared
+_FIRST = ("trials per question", "seeds")  # the line has their values before their names
+
+
+def protocol_table(*cohorts: Cohort) -> tuple[Table, str] | None:
+    """Tabulate how each run was made, and list settings that all share; None if there is none."""
+    of_rows = dict[str, tuple[dict[str, Any], list[str]]]()
+    for cohort in cohorts:
+        for member in cohort.members:
+            row = {"model": member.name, "datasets": None} | _settings(member.run)
+            of_rows.setdefault(str(row), (row, []))[1].append(cohort.dataset)
+    if not of_rows:
+        return None
+    several = len(cohorts) > 1
+    rows = [row | {"datasets": ", ".join(of) if several else None} for row, of in of_rows.values()]
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    columns = [Column(key, key, align="left" if key in _PER_RUN else "right") for key in keys]
+    return Table("How this was made", columns, rows), _line(rows)
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Return the settings that a run folder records and that are not defaults; None: unknown."""
+    cfg, manifest = run.cfg, read_json(run.manifest)
+    created, generated = manifest.get("created_with", {}), manifest.get("generated", {})
+    engines = [engine for engine in generated.get("engines", []) if isinstance(engine, Mapping)]
+    name, known = cfg.engine.name, sampling_known(run) is not False
+    versions = sorted({str(e.get(name) or e.get("version") or "") for e in engines} - {""})
+    settings = protocol(run) | {"engine.name": None, "prompt.name": cfg.prompt.name}
+    ignored = _LONG + _OF_SAMPLES * bool(cfg.sampling.likelihood)
+    sampled = {
+        _TITLES.get(key, key.removeprefix("sampling.")): value
+        for key, value in settings.items()
+        if key not in ignored and known
+    }
+    grader = cfg.dataset.answer if cfg.dataset.judge is None else f"judge={cfg.dataset.judge}"
+    return {
+        # Only the end of a path: the page may be published.
+        "model id": "/".join(Path(cfg.model.id).parts[-2:]) if cfg.model.id else None,
+        "revision": cfg.model.revision and cfg.model.revision[:12],
+        "trials per question": cfg.sampling.trials,
+        **sampled,
+        "engine": " ".join([name, *versions]) if known else None,
+        "dtype": cfg.model.dtype if known else None,
+        "graded by": "the imported records"
+        if "imported" in outcomes.grades_made_by(run)
+        else grader,
+        "verifier": None if cfg.verifier.id is None else cfg.verifier.name,
+        "sampled": str(created.get("time") or "")[:10] or None,
+        "bayes-at-n": created.get("commit"),
+    }
+
+
+def _line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """List the settings that all runs share, and name those that differ.
+
+    >>> same = {"trials per question": 80, "temperature": 0.6, "engine": "vllm 0.32.0"}
+    >>> _line([same, same | {"temperature": 1.0}])
+    '80 trials per question, engine vllm 0.32.0; different: temperature'
+    """
+    keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key not in _PER_RUN]
+    values = {k: {str(row[k]) for row in rows if row.get(k) is not None} for k in keys}
+    same = {key: min(texts) for key, texts in values.items() if len(texts) == 1}
+    parts = [f"{v} {key}" if key in _FIRST else f"{key} {v}" for key, v in same.items()]
+    other = [key for key, texts in values.items() if len(texts) > 1]
+    return ", ".join(parts) + f"; different: {', '.join(other)}" * bool(other)

@@ -70,7 +70,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     if (own := load_folder(run.path, []).sampling.trials) != run.cfg.sampling.trials:
         return note_alone(f"nothing saved: {run.path} has sampling.trials={own}")
     if curve is not None:
-        from bayes_at_n.pipeline.plots.caps import by_cap  # matplotlib takes half a second
+        from bayes_at_n.pipeline.plots.scores import by_cap  # matplotlib takes half a second
 
         picture = by_cap(curve.rows, curve.title)
         selection.write_results(run.path / "caps", "caps", {}, {"curve": curve}, {"curve": picture})

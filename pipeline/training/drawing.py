@@ -1,4 +1,4 @@
-"""Arrange the rows of a trajectory's tables as figures, which `pipeline.plots.trajectory` draws."""
+"""Arrange the rows of a trajectory's tables as figures, which `plots.checkpoints` draws."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
-from bayes_at_n.pipeline.plots import trajectory as plots
-from bayes_at_n.pipeline.plots.trajectory import Curve
+from bayes_at_n.pipeline.plots import checkpoints as plots
+from bayes_at_n.pipeline.plots.checkpoints import Curve
 from bayes_at_n.pipeline.training import protocols
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, values, varies, where
 from bayes_at_n.pipeline.training.protocols import AVG, BAYES, BITS, GREEDY, PASS

@@ -10,8 +10,7 @@ import numpy as np
 from bayes_at_n.pipeline.base.console import console, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
-from bayes_at_n.pipeline.compare import differences
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.cohort import Cohort, protocol
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.trajectory import PriceSettings
 from bayes_at_n.pipeline.score.likelihood import accuracy
@@ -137,6 +136,6 @@ def greedy_twins(sampled: Sequence[Path]) -> list[Path] | None:
         return None
     runs = [open_run(folder) for folder in folders]
     # Imported records may not state it: None
-    temperatures = [differences.protocol(run)["sampling.temperature"] for run in runs]
+    temperatures = [protocol(run)["sampling.temperature"] for run in runs]
     greedy = not any(temperatures) and all(shards.files(run.grades) for run in runs)
     return folders if greedy else None

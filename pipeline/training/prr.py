@@ -283,7 +283,7 @@ def _figures(
     rates: Sequence[Reversals], rows: Rows, names: Sequence[str], size: str, cfg: ReversalConfig
 ) -> "dict[str, Figure]":
     """Draw ranks by greedy, avg@N and Pass@k with the largest k, and the rate of Pass@k by k."""
-    from bayes_at_n.pipeline.plots import reversals as plots  # matplotlib takes half a second
+    from bayes_at_n.pipeline.plots import checkpoints as plots  # matplotlib takes half a second
     from bayes_at_n.pipeline.plots.lines import Curve
 
     last = [p for p in rates if p.metric.startswith(PASS) and p.trials > 1][-1:]

@@ -13,9 +13,8 @@ from helpers import run_of
 
 from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.adaptive import live, looks
-from bayes_at_n.pipeline.adaptive.data import Outcomes
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
-from bayes_at_n.pipeline.adaptive.race import Course, states
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, states
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config.settle import SettleConfig
 from bayes_at_n.pipeline.engines import Completion, Request

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import Capsys, add_attempts, run_of
 
-from bayes_at_n.pipeline.adaptive import live, schedule
+from bayes_at_n.pipeline.adaptive import live
 from bayes_at_n.pipeline.adaptive.race import Course, upcoming
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -183,7 +183,7 @@ def sampled(copied: None, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, in
     monkeypatch.setattr(Residents, "begin", begin)
     monkeypatch.setattr(Residents, "ended", lambda *_: 0)
     monkeypatch.setattr(live, "WAIT_S", 0.001)
-    monkeypatch.setattr(schedule, "wanted", lambda seen, _: next_look(seen))
+    monkeypatch.setattr(live, "wanted_trials", lambda seen, _: next_look(seen))
     return found
 
 

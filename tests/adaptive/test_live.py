@@ -14,7 +14,8 @@ import pytest
 from helpers import Capsys, add_attempts, make_run
 from raced import logged
 
-from bayes_at_n.pipeline.adaptive import live, looks, plan, schedule, verb
+from bayes_at_n.pipeline.adaptive import live, looks, plan
+from bayes_at_n.pipeline.adaptive import settle as settling
 from bayes_at_n.pipeline.adaptive.plan import Plan
 from bayes_at_n.pipeline.adaptive.race import Course, upcoming
 from bayes_at_n.pipeline.base import atomic, lease
@@ -99,7 +100,7 @@ def children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> 
     monkeypatch.setattr(Residents, "begin", lambda _, order: found.begin(order))
     monkeypatch.setattr(Residents, "ended", lambda _, order: found.ended(order))
     monkeypatch.setattr(live, "WAIT_S", 0.001)
-    monkeypatch.setattr(schedule, "wanted", up_to_the_next_look)
+    monkeypatch.setattr(live, "wanted_trials", up_to_the_next_look)
     return found
 
 
@@ -347,7 +348,7 @@ def test_run_until_makes_every_stage_with_the_trials_reached(
 ) -> None:
     rest: list[list[str]] = []
     monkeypatch.setattr(
-        verb.resident, "run_all", lambda commands: rest.extend(c[1:] for c in commands) or 0
+        settling.resident, "run_all", lambda commands: rest.extend(c[1:] for c in commands) or 0
     )
     stages = "stages=[prepare,generate,grade,score]"
     assert main.main(["run", *RACE, "until=best", stages]) == 0

@@ -390,7 +390,7 @@ def nothing_happens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs do nothing: what is drawn would load engines, and ask the network."""
     monkeypatch.setattr(Verb, "function", property(lambda _: lambda *a, **k: None))
     monkeypatch.setattr(resident.Residents, "follow", lambda self, order: 0)
-    monkeypatch.setattr("bayes_at_n.pipeline.adaptive.verb.run_until", lambda *a, **k: 0)
+    monkeypatch.setattr("bayes_at_n.pipeline.adaptive.settle.run_until", lambda *a, **k: 0)
     monkeypatch.setattr("bayes_at_n.pipeline.prepare.estimate.dry_run", lambda *a: None)
 
 

@@ -9,7 +9,7 @@ from helpers import run_of
 from scipy.stats import norm
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.compare import leaderboard, pairwise
+from bayes_at_n.pipeline.compare import leaderboard, rankings
 from bayes_at_n.pipeline.compare.claims import claims
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays, load
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open
@@ -39,7 +39,7 @@ def test_a_conclusion_is_that_of_the_averages_together(questions: int) -> None:
     assert found.models[0] == found.candidates[0] and len(found.candidates) > 1
     chance = scoring.probability_best(avg, sigma)[order[0]]
     assert found.probability == pytest.approx(chance)
-    row = pairwise.neighbors(cohort, CFG).rows[0]
+    row = rankings.neighbors(cohort, CFG).rows[0]
     assert [row["above"], row["below"]] == found.candidates[:2]
     ends = [found.trials, found.fewest, found.most]
     planned = [row[key] for key in ("trials", "trials_fewest", "trials_most")]
@@ -71,7 +71,7 @@ def test_what_is_settled_is_what_settle_would_claim() -> None:
     np.testing.assert_allclose(found.log_e, largest)
     assert (found.better == look.better).all() and (found.tied == look.tied).all()
     assert found.needed == look.log_needed and conclude(cohort, CFG).settled
-    rows = {(row["above"], row["below"]): row for row in pairwise.pairs(cohort, CFG).rows}
+    rows = {(row["above"], row["below"]): row for row in rankings.pairs(cohort, CFG).rows}
     assert rows["a", "b"]["log10_e"] == pytest.approx(largest[0, 1] / np.log(10))
     assert rows["a", "b"]["settled"] == "better"
 

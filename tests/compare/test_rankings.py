@@ -15,7 +15,7 @@ from scorio import rank
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import complete, from_arrays
 from bayes_at_n.pipeline.compare.comparison import tables_of
-from bayes_at_n.pipeline.compare.rankings import scores
+from bayes_at_n.pipeline.compare.rankings import method_scores
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import METHODS
 from bayes_at_n.pipeline.display.table import Table
@@ -40,9 +40,9 @@ def test_scores_are_theirs(name: str) -> None:
     try:
         theirs = getattr(rank, name)(TENSOR, return_scores=True, **given)[1]
     except Exception as error:
-        assert str(scores(name, TENSOR)).startswith(f"{type(error).__name__}: ")
+        assert str(method_scores(name, TENSOR)).startswith(f"{type(error).__name__}: ")
     else:
-        np.testing.assert_allclose(scores(name, TENSOR), theirs, rtol=METHODS[name].error)
+        np.testing.assert_allclose(method_scores(name, TENSOR), theirs, rtol=METHODS[name].error)
 
 
 def test_only_complete_trials_count() -> None:
@@ -56,8 +56,8 @@ def test_only_complete_trials_count() -> None:
     data[0, 0, 1] = -1
     with pytest.raises(UserError, match="1 of 4 trials"):
         complete(from_arrays("gaps", ["a", "b"], ["1", "2"], data))
-    assert scores("borda", np.ma.masked_equal(data, -1)) == "some trials are missing"
-    assert "at least 2 models" in str(scores("borda", TENSOR[:1]))
+    assert method_scores("borda", np.ma.masked_equal(data, -1)) == "some trials are missing"
+    assert "at least 2 models" in str(method_scores("borda", TENSOR[:1]))
 
 
 def test_questions_that_say_nothing_are_not_asked() -> None:
@@ -65,8 +65,8 @@ def test_questions_that_say_nothing_are_not_asked() -> None:
     both = np.concatenate([TENSOR, flat], axis=1)
     with pytest.raises(ValueError, match="all-correct or all-wrong question"):
         rank.rasch(both)
-    np.testing.assert_array_equal(scores("rasch", both), scores("rasch", TENSOR))
-    assert isinstance(scores("rasch", flat), str)
+    np.testing.assert_array_equal(method_scores("rasch", both), method_scores("rasch", TENSOR))
+    assert isinstance(method_scores("rasch", flat), str)
 
 
 def forever(*_: Any, **__: Any) -> Any:

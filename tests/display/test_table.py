@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bayes_at_n.pipeline.compare import leaderboard, pairwise
+from bayes_at_n.pipeline.compare import leaderboard, rankings
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.display import table as tabular
@@ -78,7 +78,7 @@ def test_a_terminal_cuts_no_number(width: int) -> None:
     one = from_arrays("d", ["good", "near", "poor"], [*"abcde"], outcomes)
     board = leaderboard.leaderboard(one, cfg)
     console = Console(width=width, file=io.StringIO(), markup=False)
-    for table in (board, leaderboard.attempts(board), pairwise.neighbors(one, cfg)):
+    for table in (board, leaderboard.attempts(board), rankings.neighbors(one, cfg)):
         console.print(tabular.to_rich(table, width))
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert max(map(len, text.splitlines())) <= width

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from scipy import stats
 
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.plots import bars, calibration, caps, convergence, leaderboard, trials
+from bayes_at_n.pipeline.plots import scores, studies
 from bayes_at_n.pipeline.plots.lines import Curve
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -36,7 +36,7 @@ def mu_of(models: int) -> Any:
 def a_forest(models: int, questions: int) -> Figure:
     mu = mu_of(models)
     ranks = [(f"{1 + i // 2}–{models}", i < 2) for i in range(models)]
-    return leaderboard.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest", "μ")
+    return scores.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest", "μ")
 
 
 def some_rank_lines(models: int, questions: int) -> Figure:
@@ -44,13 +44,13 @@ def some_rank_lines(models: int, questions: int) -> Figure:
     ranks = np.array([1 + rng.permutation(models) for _ in range(12)]).T
     ranks[:, -1] = 1  # all tied: names must still not cover each other
     rubrics = [f"Format and Confidence {i}" for i in range(12)]
-    return leaderboard.rank_lines(rubrics, names_of(models), ranks, "ranks")
+    return scores.rank_lines(rubrics, names_of(models), ranks, "ranks")
 
 
 def some_trajectories(models: int, questions: int) -> Figure:
     rng = np.random.default_rng(models)
     ranks = np.array([1 + rng.permutation(models) for _ in TRIALS]).T
-    return leaderboard.rank_trajectories(names_of(models), TRIALS, ranks, 75, "worst replicate")
+    return scores.rank_trajectories(names_of(models), TRIALS, ranks, 75, "worst replicate")
 
 
 def masses_of(models: int) -> dict[str, Any]:
@@ -69,14 +69,14 @@ def curves_of(models: int) -> dict[str, Any]:
 def some_tokens(models: int, questions: int) -> Figure:
     right = np.linspace(3e3, 2e4, models)
     wrong = np.ma.array(right * 1.5, mask=np.arange(models) == 1)
-    return leaderboard.tokens_against_correctness(names_of(models), right, wrong, mu_of(models))
+    return scores.tokens_against_correctness(names_of(models), right, wrong, mu_of(models))
 
 
 def a_cost(models: int, questions: int) -> Figure:
     hours = np.ma.array(np.arange(1.0, 1 + 4 * models).reshape(models, 4))
     hours[0, 0] = np.ma.masked
     hours[1] = np.ma.masked
-    return bars.cost(
+    return studies.cost(
         names_of(models), ["aime24", "aime25", "hmmt25", "brumo25"], hours, hours.data * 1e6, "cost"
     )
 
@@ -86,13 +86,13 @@ def a_separation(models: int, questions: int) -> Figure:
     z = 0.127 * np.sqrt(n)
     p = stats.norm.cdf(z)
     probability, scores = Curve(n, p, p - 0.05, p), Curve(n, z, z * 0.8, z * 1.2)
-    return trials.separation(probability, scores, [80, 199, 285], "LLM10, LLM9")
+    return studies.separation(probability, scores, [80, 199, 285], "LLM10, LLM9")
 
 
 def a_prior_gain(models: int, questions: int) -> Figure:
     n = np.arange(1, 17)
     tau = {d: Curve(n, 1 - 1 / (1 + n + d / 2) - d / 1000) for d in (0, 1, 2, 4, 8, 16)}
-    return trials.prior_gain(tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
+    return studies.prior_gain(tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
 
 
 def diagram(power: float) -> dict[str, Any]:
@@ -109,17 +109,15 @@ FIGURES: dict[str, Callable[[int, int], Figure]] = {
     "forest": a_forest,
     "rank_lines": some_rank_lines,
     "trajectories": some_trajectories,
-    "pmf": lambda models, _: convergence.pmf(TRIALS, masses_of(models), "PMF"),
-    "cdf": lambda models, _: convergence.cdf(TRIALS, masses_of(models), "CDF"),
-    "tau": lambda models, _: convergence.tau_curves(TRIALS, curves_of(models), "τ"),
-    "subsets": lambda models, _: convergence.subsets([5, 20], SETTLED, "subsets", 80),
+    "pmf": lambda models, _: studies.pmf(TRIALS, masses_of(models), "PMF"),
+    "cdf": lambda models, _: studies.cdf(TRIALS, masses_of(models), "CDF"),
+    "tau": lambda models, _: studies.tau_curves(TRIALS, curves_of(models), "τ"),
+    "subsets": lambda models, _: studies.subsets([5, 20], SETTLED, "subsets", 80),
     "tokens": some_tokens,
     "cost": a_cost,
     "separation": a_separation,
     "priors": a_prior_gain,
-    "reliability": lambda *_: calibration.reliability(
-        "P(A) of CompassVerifier-3B on aime25", TABLE
-    ),
+    "reliability": lambda *_: scores.reliability("P(A) of CompassVerifier-3B on aime25", TABLE),
 }
 SETTLED = {5: np.array([3.0, 3, 10, 80]), 20: np.ma.array([50, 60, 70], mask=[0, 1, 1])}
 
@@ -171,7 +169,7 @@ def texts(figure: Figure) -> str:
 
 def test_forest_draws_means_and_intervals_best_first() -> None:
     mu, ranks = np.array([0.9, 0.5, 0.2]), [("1–2", True), ("1–2", True), ("3", False)]
-    figure = leaderboard.forest(list("bca"), mu, mu - 0.1, mu + 0.05, ranks, "title", "μ")
+    figure = scores.forest(list("bca"), mu, mu - 0.1, mu + 0.05, ranks, "title", "μ")
     axes = figure.axes[0]
     points, low, high = axes.containers[0].lines[0], *axes.containers[0].lines[1]
     assert points.get_xdata().tolist() == [0.9, 0.5, 0.2]
@@ -185,11 +183,11 @@ def test_forest_draws_means_and_intervals_best_first() -> None:
 def widths(axes: Axes) -> Any:
     """Of stacked bars, a row each, the parts."""
     corners = [part.get_path().vertices.reshape(-1, 5, 2) for part in axes.patches]
-    return np.stack([bars[:, 1, 0] - bars[:, 0, 0] for bars in corners], axis=1)
+    return np.stack([studies[:, 1, 0] - studies[:, 0, 0] for studies in corners], axis=1)
 
 
 def test_subsets_end_at_the_share_that_settled() -> None:
-    figure = convergence.subsets([5, 20], SETTLED, "subsets", 80)
+    figure = studies.subsets([5, 20], SETTLED, "subsets", 80)
     five, twenty = figure.axes[0].lines
     peer = stats.ecdf(SETTLED[5]).cdf.evaluate(five.get_xdata())
     np.testing.assert_allclose(five.get_ydata(), peer)
@@ -198,7 +196,7 @@ def test_subsets_end_at_the_share_that_settled() -> None:
 
 
 def test_reliability_draws_filled_bins_with_their_intervals() -> None:
-    axes = calibration.reliability("P(A)", TABLE).axes[0]
+    axes = scores.reliability("P(A)", TABLE).axes[0]
     spans, points = axes.collections[2:4]  # after calibration
     kept = np.array(TABLE["after"]["reliability"]["a"]["counts"]) > 0
     x = np.array(TABLE["after"]["reliability"]["a"]["predicted"])[kept]
@@ -248,12 +246,12 @@ def test_a_narrow_figure_is_a_column_wide_and_its_panels_stand_below_each_other(
 def test_titles_hold_where_nothing_is_known_or_all_is_alike() -> None:
     none, one = np.array([np.nan]), np.array([4.0])
     for right, wrong in ((none, one), (one, one)):
-        figure = leaderboard.tokens_against_correctness(["a"], right, wrong, [0.5])
+        figure = scores.tokens_against_correctness(["a"], right, wrong, [0.5])
         assert figure.get_suptitle()
-    for scores in ((), (0.0, 0.0), (0.0, 0.5, 0.5)):
+    for of_model in ((), (0.0, 0.0), (0.0, 0.5, 0.5)):
         rows = [
             {"model": "a", "tokens_per_attempt": 4.0, "max_tokens": 8 << i}
             | {"score": score, "low": score - 0.1, "high": score + 0.1}
-            for i, score in enumerate(scores)
+            for i, score in enumerate(of_model)
         ]
-        assert caps.by_cap(rows or [{"model": "a", "max_tokens": 8}]).get_suptitle()
+        assert scores.by_cap(rows or [{"model": "a", "max_tokens": 8}]).get_suptitle()

@@ -17,7 +17,7 @@ from helpers import make_run
 from report_runs import BOX, GROWING, HOSTILE, MARKS, MATHS, columns, put, value
 
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.report import build, label, single
+from bayes_at_n.pipeline.report import build, label
 from bayes_at_n.pipeline.score import labels
 
 CHROMIUM = next(
@@ -122,7 +122,7 @@ def test_mathematics_is_drawn_in_the_page_from_sound_parts_alone(page: Any) -> N
         "prose => [...prose.querySelectorAll('*')].map((part) => [part.localName,"
         " part.namespaceURI, [...part.attributes].map(({ name, value }) => [name, value])])"
     )
-    source = (build.FOLDER / "maths.js").read_text(encoding="utf-8")
+    source = (build.FOLDER / "prose.js").read_text(encoding="utf-8")
     tags, attributes = (found.split() for found in re.findall(r"new Set\(`([^`]+)`\.split", source))
     drawn = [part for part in parts if part[0] not in ("mark", "div")]
     assert len(drawn) > 100 and {name for name, _, _ in drawn} <= {*tags, "math"}
@@ -437,16 +437,16 @@ def test_the_map_has_the_hardest_question_first_and_tells_what_it_asks(page: Any
 def test_a_report_in_one_file_reads_attempts_as_far_as_they_fit(
     browser: Any, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pack = single.pack
+    pack = build.pack
 
-    def tight(side: Path, room: int, sampled: int) -> single.Packed:
+    def tight(side: Path, room: int, sampled: int) -> build.Packed:
         """In a byte less than all of it takes."""
-        room = sum(single.size(*file) for file in pack(side, room, sampled).files.items()) - 1
+        room = sum(build.packed_size(*file) for file in pack(side, room, sampled).files.items()) - 1
         found = pack(side, room, sampled)
-        assert sum(single.size(*file) for file in found.files.items()) <= room
+        assert sum(build.packed_size(*file) for file in found.files.items()) <= room
         return found
 
-    monkeypatch.setattr(single, "pack", tight)
+    monkeypatch.setattr(build, "pack", tight)
     cfg = analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set,other", "single=true"])
     build.report(cfg)
     index = tmp_path / "report.html"

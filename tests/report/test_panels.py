@@ -1,11 +1,15 @@
 """What the page shows on its first screen."""
 
-import numpy as np
+from pathlib import Path
 
-from bayes_at_n.pipeline.compare import comparison
+import numpy as np
+from helpers import make_run
+
+from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.report import panels
+from bayes_at_n.pipeline.report.panels import protocol_table
 
 
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
@@ -26,3 +30,21 @@ def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
         low, middle, high = drawn["forest"]["bars"][0]
         assert 0 <= low < middle <= high <= 100
         assert [c["title"] for c in drawn["columns"] if c["sorted"]] == ["avg"]
+
+
+def test_common_settings_are_in_the_line_and_others_are_named(tmp_path: Path) -> None:
+    for name, settings in {"a": [], "b": ["sampling.temperature=1.0"]}.items():
+        make_run(tmp_path / name, {"q1": "1100", "q2": "1111"}, f"model.name={name}", *settings)
+    cfg = analysis.load([f"folders=[{tmp_path / 'a'},{tmp_path / 'b'}]"])
+    [loaded] = cohort.load(cfg)
+    made = protocol_table(loaded)
+    assert made is not None
+    table, line = made
+    assert [row["temperature"] for row in table.rows] == [0.6, 1.0]
+    assert "4 trials per question" in line and line.endswith("different: temperature")
+    ids = [str(row["model id"]) for row in table.rows]
+    assert not any(one.startswith("/") for one in ids)
+
+
+def test_outcomes_without_runs_have_no_card() -> None:
+    assert protocol_table(from_arrays("coins", ["a"], ["q"], [[[1, 0]]])) is None

@@ -11,7 +11,7 @@ import pytest
 from helpers import again, make_run
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import data
+from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
@@ -101,7 +101,7 @@ def test_comparing_and_settling_on_points(tmp_path: Path, tiny_model: Path) -> N
     np.testing.assert_allclose(scores.avg.value, stack.mean(axis=(1, 2)))
     rows = {row["model"]: row for row in leaderboard.leaderboard(found, cfg).rows}
     assert rows["a"]["pass_at_2"] == scoring.pass_at_k((stack[0] == 1).astype(int), 2)
-    known = data.of_complete([str(folder) for folder in folders])
+    known = looks.of_complete([str(folder) for folder in folders])
     np.testing.assert_allclose(scoring.values(known.codes), stack)
 
     other = judged(

@@ -1,19 +1,30 @@
-"""Figures of many models: scores, cost, lengths and ranks."""
+"""Figures of many models: scores, cost, lengths, ranks, token limits; a verifier's calibration."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line, plain
-from bayes_at_n.pipeline.plots.lines import end_labels, key, label_rows
+from bayes_at_n.pipeline.display.style import BLUE, GRAY, INK, PAGE, RED, Numbers, one_line, plain
+from bayes_at_n.pipeline.plots.lines import (
+    Curve,
+    draw,
+    end_labels,
+    key,
+    label_rows,
+    log_ticks,
+    looks_of,
+)
+from bayes_at_n.scoring import Counts, wilson_ci
 
 ROW = 0.19  # inches of a row with its label
 FEWEST = 6  # minimum height of a figure of ranks, in rows
@@ -212,3 +223,100 @@ def _rank_axes(
     gap = 0.85 * models / max(models, FEWEST)
     end_labels(axes, ranks[:, -1], [one_line(name) for name in names], looks, gap)
     return figure, axes, looks
+
+
+@style.styled
+def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
+    """Draw scores with intervals by max_tokens.
+
+    Rows of the `table` have `model` (if there are several), `max_tokens`, `score`, `low` and
+    `high`; those that a model's attempts cannot answer have no `score`.
+    """
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(table, key=lambda row: int(row["max_tokens"])):
+        rows.setdefault(one_line(row.get("model", "")), []).append(row)
+    looks = looks_of(rows)
+    scored = {name: [row for row in points if "score" in row] for name, points in rows.items()}
+    keys = ("max_tokens", "score", "low", "high")
+    lines = {
+        name: Curve(*(plain([row[key] for row in points]) for key in keys))
+        for name, points in scored.items()
+    }
+    height = 1.0 + ROW * max(len(rows), 9)
+    figure, (axes,) = style.panels(PAGE, height, _finding(rows), about=title)
+    axes.margins(x=0)
+    draw(axes, lines, looks, 10)
+    axes.set(xlabel="max_tokens (log scale)", ylabel="score", xscale="log")
+    caps = sorted({row["max_tokens"] for points in rows.values() for row in points})
+    log_ticks(axes, plain(caps), [f"{cap:,}" for cap in caps])
+    if len(rows) > 1:
+        bottom, top = axes.get_ylim()
+        ends = plain([plain(line.y)[-1] if np.size(line.y) else np.nan for line in lines.values()])
+        gap = (top - bottom) * 0.16 / (height - 1)
+        end_labels(axes, ends, [*rows], [*looks.values()], gap)
+    return figure
+
+
+def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """State from which limit on scores stay within the interval of the largest limit."""
+    needed, rising = [], []
+    for name, points in rows.items():
+        if scored := [row for row in points if "score" in row]:
+            low = scored[-1]["low"]
+            rises = [b["max_tokens"] for a, b in pairwise(scored) if a["score"] < low]
+            needed.append(max([scored[0]["max_tokens"], *rises]))
+            if rises and needed[-1] == scored[-1]["max_tokens"]:
+                rising.append(name)
+    if not needed:
+        return "No value is known"
+    if rising:
+        whose = "" if len(rising) == len(rows) else f" of {joined(rising, 3)}"
+        return f"Scores{whose} still rise at the largest max_tokens"
+    return f"From max_tokens = {max(needed):,} on, scores stay within their intervals"
+
+
+LEVEL = 0.95
+
+
+@style.styled
+def reliability(title: str, table: dict[str, Any]) -> Figure:
+    """Draw the reliability diagram of P(A), before and after calibration.
+
+    Points are bins: mean predicted probability on x, observed share of correct attempts on y with
+    its Wilson interval, area by the bin's share of attempts. Perfect calibration is the diagonal.
+
+    `table`: from ``verifiers.judge.quality.report``.
+    """
+    before, after = (_error(table[side]["reliability"]["a"]) for side in ("before", "after"))
+    finding = f"Calibration changes the error (ECE) of P(A) from {before:.3f} to {after:.3f}"
+    height = 3.5 if style.is_narrow() else 4.6  # beside the legend it is square
+    figure, (axes,) = style.panels(4.4, height, finding, about=title)
+    (diagonal,) = axes.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle=(0, (4, 2)))
+    handles, labels = [diagonal], ["perfect calibration"]
+    for side, label, color, inside, marker, line in (
+        ("before", "softmax", RED, "white", "s", style.DASHES[1]),
+        ("after", f"calibrated, T = {table['temperature']:g}", BLUE, BLUE, "o", "-"),
+    ):
+        diagram = table[side]["reliability"]["a"]
+        bins = zip(diagram["predicted"], diagram["observed"], diagram["counts"], strict=True)
+        x, y, n = np.array([row for row in bins if row[2]]).T
+        right = np.round(y * n).astype(int)
+        counts = Counts(np.stack([n.astype(int) - right, right], axis=-1)[:, None])
+        axes.vlines(x, *wilson_ci(counts, LEVEL)[2:], color=color, linewidth=0.9, alpha=0.8)
+        axes.plot(x, y, color=color, linestyle=line, linewidth=1)
+        axes.scatter(x, y, s=12 + 160 * n / n.sum(), marker=marker, facecolors=inside,
+                     edgecolors=color, zorder=3)  # fmt: skip
+        look: dict[str, Any] = {"color": color, "marker": marker, "linestyle": line}
+        handles.append(Line2D([], [], **look, markerfacecolor=inside))
+        labels.append(label)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", anchor="N")
+    axes.set_xlabel("predicted probability of a correct answer (bin mean)")
+    axes.set_ylabel(f"observed share correct, with {LEVEL:.0%} interval")
+    style.legend(figure, handles, labels, columns=1)
+    return figure
+
+
+def _error(diagram: dict[str, Any]) -> float:
+    """Return the expected calibration error (ECE): mean |observed - predicted| over attempts."""
+    bins = zip(diagram["predicted"], diagram["observed"], diagram["counts"], strict=True)
+    return float(sum(n * abs(p - y) for p, y, n in bins if n) / max(sum(diagram["counts"]), 1))

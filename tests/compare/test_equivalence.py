@@ -15,7 +15,6 @@ from helpers import Capsys, change_attempts, run_of
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.compare import equivalence as verb
-from bayes_at_n.pipeline.compare import pair
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -97,7 +96,7 @@ def test_verdicts_name_the_margin_and_what_would_settle_it(tmp_path: Path) -> No
 
 def test_trials_with_one_seed_are_pairs(folders: list[str], tmp_path: Path) -> None:
     rewrite(folders[1], seed=[1237 + trial for _ in range(3) for trial in range(8)])
-    both = pair.load(folders)
+    both = verb.load(folders)
     assert both.shared == 5  # 1237 to 1241
     first, second = both.trials
     assert first.tolist() == [3, 4, 5, 6, 7, 0, 1, 2] and second.tolist() == list(range(8))
@@ -105,18 +104,18 @@ def test_trials_with_one_seed_are_pairs(folders: list[str], tmp_path: Path) -> N
     assert verb.decide(both, 0.01)[0] == pytest.approx(expected)
     independent = np.arange(24).reshape(3, 8)
     rewrite(folders[0], seed=independent.ravel().tolist())
-    assert pair.load(folders).shared == 0
+    assert verb.load(folders).shared == 0
     # Of the third trial one question has another seed.
     swapped = independent[:, [1, 0, *range(2, 8)]] + 100 * (np.arange(24).reshape(3, 8) == 2)
     rewrite(folders[1], seed=swapped.ravel().tolist())
-    both = pair.load(folders)
-    assert both.shared == 7 and pair.unlike_tokens(both)[1].size == 3 * 7
+    both = verb.load(folders)
+    assert both.shared == 7 and verb.unlike_tokens(both)[1].size == 3 * 7
     pairs = set(zip(*(of.tolist() for of in both.trials), strict=True))
     assert pairs == {(0, 1), (1, 0), *((t, t) for t in range(2, 8))}
     rewrite(folders[1], seed=[None] * 24)
-    assert pair.load(folders).shared == 0
+    assert verb.load(folders).shared == 0
     late = run_of(tmp_path, "late", {"a": "111+.", "b": "10101", "c": "1.101"})
-    assert pair.load([folders[0], str(late.path)]).trials[1].tolist() == [0, 2]
+    assert verb.load([folders[0], str(late.path)]).trials[1].tolist() == [0, 2]
 
 
 def test_one_trial_takes_questions_as_the_sample(tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ def test_which_tokens_differ(folders: list[str]) -> None:
     tokens = [[1, 2, 3, 4, 5] for _ in range(24)]
     tokens[0], tokens[1], tokens[17] = [1, 2, 9, 4, 5], [1, 2, 3, 4], [7]
     rewrite(folders[1], token_ids=tokens)
-    questions, differ = pair.unlike_tokens(pair.load(folders))
+    questions, differ = verb.unlike_tokens(verb.load(folders))
     assert questions.tolist() == [0] * 8 + [1] * 8 + [2] * 8
     assert np.flatnonzero(differ).tolist() == [0, 1, 17]
     [share] = compared(*folders, "replay=0")["tokens"]
@@ -216,12 +215,12 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
 
     run = whole_run[0]
     other = sibling(run, "plain", "engine.name=transformers", "model.dtype=float32")
-    both = pair.load([str(run), str(other)])
-    found = verb.replay.replay(both, 20)
+    both = verb.load([str(run), str(other)])
+    found = verb.replay(both, 20)
     assert len(found.questions) == 20 and len(set(found.questions.tolist())) == 20
     model = AutoModelForCausalLM.from_pretrained(compose.load([]).model.id, dtype=torch.float32)
     rows = {(r["question_id"], r["trial"]): r for r in pq.read_table(run / "attempts").to_pylist()}
-    chosen = verb.replay._chosen(both, 20)
+    chosen = verb._chosen(both, 20)
     for number, (question, trial) in list(enumerate(chosen))[::5]:
         row = both.cohort.members[0].run.questions[question]
         attempt = rows[row["question_id"], trial]
@@ -244,7 +243,7 @@ def test_replay_gives_the_log_probs_of_the_other_engine(whole_run: tuple[Path, s
 def test_a_server_replays_as_the_engine(whole_run: tuple[Path, str], server: Server) -> None:
     run = whole_run[0]
     served = sibling(run, "served", "engine.name=openai", f"engine.url={server.url}")
-    found = verb.replay.replay(pair.load([str(run), str(served)]), 20)
+    found = verb.replay(verb.load([str(run), str(served)]), 20)
     assert found.engine["engine"] == "openai" and len(found.logprobs_a) > 200
     np.testing.assert_allclose(found.logprobs_a, found.logprobs_b, atol=0.1)
     assert kl_terms(found.logprobs_a, found.logprobs_b).mean() < 1e-4

@@ -1,10 +1,15 @@
-"""settle bank=true: scores on a large bank, or the best model on it, from a sample of questions.
+"""settle: plan, sample until it is decided, and say and write the result.
 
-The questions of each run are drawn in batches and asked once (`scoring.sequential.bank`). A batch
-is a command in a process that keeps the engine, and is given the questions by a race's file. Draws
-follow from the seed and the outcomes, so the same command goes on where it was.
+`submit ... until=...` is an array of tasks, each a `settle` of the same folder: it works on what
+is open and ends when nothing is, so the GPUs of a model that has left go to the others.
+
+`settle bank=true` scores a large bank, or finds the best model on it, from a sample of questions.
+These are drawn in batches and asked once (`scoring.sequential.bank`). A batch is a command in a
+process that keeps the engine, and is given the questions by a race's file. Draws follow from the
+seed and the outcomes, so the same command goes on where it was.
 """
 
+import itertools
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,27 +17,145 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.pipeline.adaptive import budget, data, live
+from bayes_at_n.pipeline.adaptive import RECORD, live, looks, plan, race, tables
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
-from bayes_at_n.pipeline.adaptive.race import Bools
+from bayes_at_n.pipeline.adaptive.race import Bools, Course, ended, upcoming
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, percent, results, substep, warn
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
+from bayes_at_n.pipeline.base.program import PROGRAM
+from bayes_at_n.pipeline.cluster import submit as cluster
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.compose import quoted
-from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.config.settle import Request, SettleConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.score import headline
 from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
+from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 from bayes_at_n.scoring.sequential import BankSequence, question_factors
+
+
+def run(settings: Sequence[str]) -> None:
+    """Decide between models with no more attempts than that takes.
+
+    Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
+    with its exit status. OSError: a folder cannot be written.
+    """
+    requested = config.load(settings)
+    if requested.cfg.replay:
+        replay(requested)
+    elif requested.cfg.bank:
+        settle_bank(plan.make(requested), requested.cfg)
+    else:
+        planned, _ = _decided(requested)
+        until = f"until={planned.goal.cfg.until}"
+        note(f"for the stages after grade: {PROGRAM} run with the same settings and {until}")
+
+
+def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
+    """Settle, then make every stage of each model with the trials it has reached: `run ... until=`.
+
+    Returns the exit status of the stages. Raises UserError and OSError: as `run`.
+    """
+    stages = config.of_key("stages", settings)
+    requested = config.load([setting for setting in settings if setting not in stages])
+    if requested.cfg.replay or requested.cfg.folders or requested.cfg.bank:
+        raise UserError("until=: needs settings such as model=a dataset=b, not folders or bank")
+    if dry_run:
+        raise UserError("--dry-run: not available with until=; `plan` simulates what it takes")
+    planned, seen = _decided(requested)
+    commands = []
+    for contender, spent in zip(planned.contenders, seen.states[-1].spent, strict=True):
+        for made, of_run in zip(contender.runs, contender.settings, strict=True):
+            trials = looks.reached(made, int(spent))
+            commands.append(["run", *of_run, f"sampling.trials={trials}", *stages])
+    return resident.run_all(commands)
+
+
+def _decided(requested: Request[SettleConfig]) -> tuple[Plan, Course]:
+    """Settle, and say and write the result."""
+    planned = plan.make(requested)
+    seen, known = live.settle(planned)
+    written, last = tables.write(planned.folder, seen, known), seen.states[-1]
+    if ended(last, planned.goal) and not last.known.settled:
+        most = planned.goal.trials
+        warn(f"all {most} trials are used; to continue: sampling.trials=N and a new out=FOLDER")
+    _tell(seen, tables.record(seen, known))
+    note(f"saved {written[-1]}, leaderboard and looks.jsonl")
+    return planned, seen
+
+
+def replay(requested: Request[SettleConfig]) -> None:
+    """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
+
+    Raises UserError: folders that hold no runs that can be compared.
+    """
+    known = looks.of_complete(requested.cfg.replay)
+    for (a, x), (b, y) in itertools.combinations(zip(known.names, known.codes, strict=True), 2):
+        if np.array_equal(x, y):
+            warn(f"{a} and {b} have identical outcomes; if they are the same run, leave one out")
+    goal = plan.goal(requested.cfg, known.names, known.codes.shape[2], block=1)
+    seen = looks.course(known, goal)
+    record = tables.record(seen, known)
+    if requested.cfg.out:
+        folder = Path(requested.cfg.out).expanduser()
+        note(f"saved {tables.write(folder, seen, known)[-1]}")
+    _tell(seen, record)
+
+
+def _tell(seen: Course, record: dict[str, Any]) -> None:
+    """The result as one JSON object, or as a table and three sentences."""
+    display.print_json(record)
+    display.show(tables.leaderboard(seen))
+    results.print(tables.verdict(seen))
+    if seen.basis:
+        results.print(race.basis_sentence(seen.basis, seen.goal))
+    more = record.get("basis", {}).get("next_attempts")
+    if more and not record["settled"]:
+        results.print(more["sentence"])
+    results.print(f"spent {tables.spent_line(record)}")
+
+
+def submit(settings: list[str], dry_run: bool = False) -> None:
+    """Queue runs on a Slurm cluster, or a race: settle, then verify, score and report of each run.
+
+    Args:
+        settings: of a race as of `settle`, and `stages`; or its folder. Else as of `run`.
+        dry_run: print the scripts and write nothing.
+
+    Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
+    """
+    race = any((Path(of) / RECORD).is_file() for of in compose.folders_of(settings)[0])
+    if not race and not config.of_key("until", settings):
+        cluster.submit(settings, dry_run)
+        return
+    stages = config.of_key("stages", settings)
+    planned = plan.make(config.load([one for one in settings if one not in stages]))
+    goal, contenders = planned.goal, planned.contenders
+    (live.announce if dry_run else live.begin)(planned)
+    seen = looks.look(contenders, goal)[0].states
+    _, chosen = upcoming(seen, goal)
+    runs = []
+    for k in np.argsort(~chosen, kind="stable").tolist():
+        least = int(seen[-1].spent[k]) if seen else goal.looks[0]
+        for run, of_run in zip(contenders[k].runs, contenders[k].settings, strict=True):
+            cfg = compose.load([*of_run, *stages])
+            cluster.place_engines(cfg, fixed=cfg.engine.replicas != AUTO)
+            runs.append(looks.with_trials(Run(cfg), looks.reached(run, least)))
+    open_ = int(chosen.sum()) * len(contenders[0].runs)
+    cluster.queue(runs, settings, dry_run, planned.folder, open_)
+
 
 BATCH = 500  # questions, and then a quarter of those asked so far: engines empty after each
 
 
-def settle(planned: Plan, cfg: SettleConfig) -> None:
+def settle_bank(planned: Plan, cfg: SettleConfig) -> None:
     """Ask on each dataset until every interval is as narrow as requested, or one model is best.
 
     Raises UserError: no earlier run holds these questions, a run failed. OSError: the folder cannot
@@ -91,7 +214,7 @@ def _raced(
         run, (low, high) = contender.runs[i], bank.interval()
         found = {"score": bank.estimate, "low": low, "high": high, "asked": bank.asked}
         found |= {"questions": bank.questions}
-        how = {"until": cfg.until, "confidence": level, "trials": data.reached(run, 1), **found}
+        how = {"until": cfg.until, "confidence": level, "trials": looks.reached(run, 1), **found}
         runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {headline.STOPPED: how})
         row: dict[str, Any] = {"model": contender.name, "dataset": run.cfg.dataset.name, **found}
         row |= {"outcome": ("open" if open_.any() else last) if stay[k] else "out"}
@@ -121,11 +244,11 @@ def _sampled(
     run, settings = contender.runs[i], contender.settings[i]
     file = atomic.draft(planned.folder / "wanted.json")
     command = ["run", *settings, f"race={quoted(str(file.absolute()))}"]
-    command.append(f"sampling.trials={data.reached(run, 1)}")
+    command.append(f"sampling.trials={looks.reached(run, 1)}")
     order = Order(contender.name, [*command, "stages=[prepare]"], run.cfg)
-    if not data.is_prepared(run):
+    if not looks.is_prepared(run):
         _follow(residents, order)
-    once = data.with_trials(run, 1)
+    once = looks.with_trials(run, 1)
     known = outcomes.read(once, quiet=True)
     right, ids = outcomes.correct(known.codes)[:, 0], np.array(known.question_ids)
     width = planned.goal.until.width or 2 * cfg.margin / 100
@@ -137,7 +260,7 @@ def _sampled(
             drawn = bank.draw(max(BATCH, bank.asked // 4))
             lacking = drawn[np.ma.getmaskarray(right)[drawn]]  # type: ignore[no-untyped-call]
             more = np.array([lacking.size])
-            if more and (why := budget.exhausted([contender], "the next questions need", more)):
+            if more and (why := plan.exhausted([contender], "the next questions need", more)):
                 warn(why)
                 break
             if more:

@@ -1,4 +1,4 @@
-"""settle: what is decided from complete runs, and what is on record of it."""
+"""The verb settle: replays of complete runs, and banks with real workers."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, drawn_together, run_of
-from raced import QUESTIONS, TRIALS, coins, folders
+from helpers import Capsys, drawn_together, make_run, run_of
+from raced import QUESTIONS, TRIALS, coins, folders, forked
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive import plan
+from bayes_at_n.pipeline.adaptive import live, plan, settle
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import settle
+from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.store import runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.scoring.sequential import Race, Target
 
 
@@ -140,4 +142,96 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
 )
 def test_what_cannot_be(arguments: list[str], named: str) -> None:
     with pytest.raises(UserError, match=named):
-        plan.make(settle.load(arguments))
+        plan.make(config.load(arguments))
+
+
+BANKED = 120
+RNG = np.random.default_rng(3)
+EASY = RNG.normal(size=BANKED)
+RIGHT = EASY + 0.2 * RNG.normal(size=BANKED) > 0
+OWN = ["verifier=none", "sampling.prompt_logprobs=false", "engine.batch_size=4"]
+BANK = [
+    "model=custom", "model.name=a", 'model.id="models/a"', "dataset=jsonl",
+    "dataset.path=sums.jsonl", *OWN, "engine.replicas=1", "bank=true", "until=width:0.2",
+]  # fmt: skip
+
+
+def is_right(model: str, question: str, trial: int) -> bool:
+    """As `RIGHT` has it; a model b is right half as often."""
+    number = int(question[1:])
+    return bool(RIGHT[number] and (model == "a" or number % 2))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settle, "Residents", forked(is_right))
+    monkeypatch.setattr(settle, "BATCH", 50)
+    monkeypatch.setattr(live, "STAGES", "stages=[generate]")
+    Path("models/a").mkdir(parents=True)
+    Path("models/a/config.json").write_text("{}")
+    names, rng = [f"q{q:03d}" for q in range(BANKED)], np.random.default_rng(4)
+    for old in range(3):
+        solved = EASY[:100] + 0.5 * rng.normal(size=100) > 0
+        lines = dict(zip(names, "".join(map(str, solved.astype(int))), strict=False))
+        make_run(Path("runs/sums", f"old{old}"), lines, f"model.name=old{old}", *OWN)
+    paths = []
+    for model in "ab":
+        own = [f"model.name={model}", "model.id=models/a", "sampling.seeds=independent"]
+        made = make_run(Path("runs/sums", model), dict.fromkeys(names, "."), *own, *OWN)
+        paths.append(made.path)
+    return paths[0]
+
+
+def test_it_asks_a_sample_once_and_goes_on(run: Path, capsys: Capsys) -> None:
+    status = main.main(["settle", *BANK, "earlier=runs/sums", "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    [row] = json.loads(out)["banks"]
+    assert row["low"] <= RIGHT.mean() <= row["high"] and row["high"] - row["low"] <= 0.2
+    assert row["settled"] and row["asked"] < row["questions"] == BANKED
+    opened = runfolder.open_run(run)
+    asked = shards.keys(opened.attempts, ATTEMPTS, shards.Damage())
+    assert len(asked) == row["asked"] and {trial for _, trial in asked} == {0}
+    written = json.loads(Path("runs/sums/_settle/width-0.2/bank.json").read_text())
+    assert written["banks"] == [row]
+
+    # The same command asks nothing more; a narrower interval asks only what is new.
+    assert main.main(["settle", *BANK, "earlier=runs/sums", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["banks"] == [row]
+    narrower = [*BANK[:-1], "until=width:0.01", "earlier=runs/sums", "--json"]
+    assert main.main(["settle", *narrower]) == 0
+    [row] = json.loads(capsys.readouterr().out)["banks"]
+    assert row["asked"] == BANKED and row["low"] == row["high"] == pytest.approx(RIGHT.mean())
+
+
+def test_it_finds_the_best_on_a_bank_and_scores_know_of_draws(run: Path, capsys: Capsys) -> None:
+    best = ["model.name=a,b", *BANK[:1], *BANK[2:-1], "until=best", "--json"]
+    assert main.main(["settle", *best]) == 0
+    a, b = json.loads(capsys.readouterr().out)["banks"]
+    assert (a["outcome"], b["outcome"], a["settled"]) == ("best", "out", True)
+    assert b["high"] < a["low"] and b["asked"] <= BANKED
+    for row, path in ((a, run), (b, run.with_name("b"))):
+        assert main.main(["score", str(path), "--json"]) == 0
+        found, err = json.loads((said := capsys.readouterr()).out), " ".join(said.err.split())
+        if row["asked"] < BANKED:
+            assert (
+                found["stopped"]["mean"] == row["score"] and found["stopped"]["low"] == row["low"]
+            )
+            assert f"on all {BANKED}" in err
+        else:
+            assert "stopped" not in found
+    assert min(a["asked"], b["asked"]) < BANKED
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["until=order"], "bank=true: needs until=best or width:W"),
+        (["bank=false", "earlier=runs"], "earlier=runs: needs bank=true"),
+        (["earlier=runs/none"], "runs/none"),
+    ],
+)
+def test_what_it_refuses(run: Path, capsys: Capsys, words: list[str], message: str) -> None:
+    assert main.main(["settle", *BANK, *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

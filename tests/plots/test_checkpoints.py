@@ -9,10 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 from test_plots import HOSTILE, boxes, texts
 
-from bayes_at_n.pipeline.plots import reversals, trajectory
-from bayes_at_n.pipeline.plots.trajectory import Curve
+from bayes_at_n.pipeline.plots import checkpoints
+from bayes_at_n.pipeline.plots.checkpoints import Curve
 
 pytestmark = pytest.mark.usefixtures("drawn")
+
 PROTOCOLS = [
     f"Merge@{w}, {metric}"
     for metric in ("greedy", "avg@80", "Bayes@80", "Pass@16", "Pass@2")
@@ -49,7 +50,7 @@ def panels(datasets: int, lines: int, count: int, scale: int = 1) -> dict[str, d
 
 def some_curves(datasets: int, lines: int, count: int, scale: int = 1) -> Figure:
     found = panels(datasets, lines, count, scale)
-    return trajectory.curves(found, "scores along training", "score", "95% interval")
+    return checkpoints.curves(found, "scores along training", "score", "95% interval")
 
 
 def four(trainings: int, count: int) -> Figure:
@@ -64,7 +65,7 @@ def four(trainings: int, count: int) -> Figure:
 
     sides = {"single checkpoints": left, "merged": right}
     both = {"single checkpoints": chances(count), "merged": chances(count - 3)}
-    return trajectory.side_by_side(sides, both, "training runs", interval="95% interval")
+    return checkpoints.side_by_side(sides, both, "training runs", interval="95% interval")
 
 
 N = [1, 2, 4, 8, 16, 32, 64, 80]
@@ -76,7 +77,7 @@ def samples(lines: int) -> Figure:
         first = 4 if "Pass@16" in label else 0
         y = 0.9 - 0.5 / (1 + np.arange(8)) - 0.03 * i
         tau[label] = Curve(N[first:], y[first:], y[first:] - 0.08, y[first:] + 0.06)
-    return trajectory.stability_by_samples(N, tau, "stability by trials", "95% interval")
+    return checkpoints.stability_by_samples(N, tau, "stability by trials", "95% interval")
 
 
 def ranks_of(models: int, seed: int) -> Any:
@@ -97,7 +98,7 @@ def a_scatter(models: int, several: int = 2) -> Figure:
         "Pass@16": (tied, tied, 15 / 66),
         "Bayes@80": (np.ones(models), one, 0.0),
     }
-    return reversals.rank_scatter(names, dict(list(found.items())[:several]), "ranks")
+    return checkpoints.rank_scatter(names, dict(list(found.items())[:several]), "ranks")
 
 
 def a_trend(ks: int, cost: bool = True) -> Figure:
@@ -105,7 +106,7 @@ def a_trend(ks: int, cost: bool = True) -> Figure:
     rate = 0.45 - 0.04 * np.arange(ks)
     money = 1000.0 * k if cost else None
     prr = Curve(k, rate, rate - 0.1, rate + 0.2)
-    return reversals.trend(prr, money, "trend", rate + 0.05)
+    return checkpoints.trend(prr, money, "trend", rate + 0.05)
 
 
 # The narrowest of each kind.
@@ -143,7 +144,7 @@ def test_curves_draw_what_was_given_in_panels_and_leave_gaps() -> None:
         "b": {"two": Curve([1], [0.5], [0.4], [0.6])},
         "c": {},
     }
-    figure = trajectory.curves(given, interval="95% interval")
+    figure = checkpoints.curves(given, interval="95% interval")
     first, second, third = figure.axes
     main = next(line for line in first.lines if line.get_marker() == "o")
     np.testing.assert_array_equal(main.get_ydata(), [0.1, np.nan, 0.4, 0.3])
@@ -155,13 +156,13 @@ def test_curves_draw_what_was_given_in_panels_and_leave_gaps() -> None:
     # One look for a protocol in all panels, others for others.
     assert second.lines[0].get_marker() == "s"
     assert "bands: 95% interval" in texts(figure)
-    without = trajectory.curves({"a": {"x": Curve([1, 2], [0, 1])}}, interval="95% interval")
+    without = checkpoints.curves({"a": {"x": Curve([1, 2], [0, 1])}}, interval="95% interval")
     assert "bands" not in texts(without)
 
 
 def test_ranks_keep_their_places_and_ties_are_rings() -> None:
     panel = {"Pass@16": ([1, 2, 2], [3, 1, 1], 2 / 3)}
-    axes = reversals.rank_scatter(["u", "v", "w"], panel).axes[0]
+    axes = checkpoints.rank_scatter(["u", "v", "w"], panel).axes[0]
     models = [line for line in axes.lines if line.get_linestyle() == "None" and line.get_clip_on()]
     places = [(float(*line.get_xdata()), float(*line.get_ydata())) for line in models]
     assert places == [(1, 3), (2, 1), (2, 1)] and models[2].get_markerfacecolor() == "none"

@@ -10,13 +10,13 @@ from report_runs import MARKS, columns, value
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.report import build, texts, tokens
+from bayes_at_n.pipeline.report import attempts, build
 from bayes_at_n.pipeline.store import runfolder
 
 
 def test_a_written_replacement_character_keeps_the_heat() -> None:
     tokenizer = make_tokenizer()
-    decoder = tokens.of_tokenizer(tokenizer.backend_tokenizer)
+    decoder = attempts.of_tokenizer(tokenizer.backend_tokenizer)
     for text in (
         "a\ufffdb",
         "\ufffd\ufffd€ \ufffd",
@@ -25,39 +25,42 @@ def test_a_written_replacement_character_keeps_the_heat() -> None:
         "\ufffd",
     ):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], decoder)
+        found = attempts.token_lengths(text, [*ids, tokenizer.eos_token_id], decoder)
         assert found is not None and len(found) == len(ids) + 1
-        assert found.sum() == tokens.utf16(text)
+        assert found.sum() == attempts.utf16(text)
     # A character that was cut off by the end of the completion decodes to U+FFFD, too.
     ids = tokenizer("ok €", add_special_tokens=False)["input_ids"][:-1]
-    assert tokens.lengths("ok \ufffd", ids, decoder).tolist() == [1, 1, 1, 0, 1]
+    assert attempts.token_lengths("ok \ufffd", ids, decoder).tolist() == [1, 1, 1, 0, 1]
 
 
 def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
     tokenizer = make_tokenizer()
-    decoder = tokens.of_tokenizer(tokenizer.backend_tokenizer)
+    decoder = attempts.of_tokenizer(tokenizer.backend_tokenizer)
     text = "é \U0001d465 ok"
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    found = tokens.lengths(text, [*ids, tokenizer.eos_token_id], decoder)
+    found = attempts.token_lengths(text, [*ids, tokenizer.eos_token_id], decoder)
     assert len(ids) == len(text.encode()) and found is not None
     assert found.tolist() == [0, 1, 1, 0, 0, 0, 2, 1, 1, 1, 0]
-    assert tokens.lengths("another text", ids, decoder) is None
-    assert tokens.lengths(text, [*ids, -1, 10**9], decoder).tolist() == [*found, 0]  # of another
+    assert attempts.token_lengths("another text", ids, decoder) is None
+    assert attempts.token_lengths(text, [*ids, -1, 10**9], decoder).tolist() == [
+        *found,
+        0,
+    ]  # of another
     ids = tokenizer("4. Problem:", add_special_tokens=False)["input_ids"]  # with a stop string
-    assert tokens.lengths("4", ids, decoder).tolist() == [1, *[0] * 10]
-    made = texts.of_tokens(decoder, "So 4", ids, [-1.0] * 11, "So ")
+    assert attempts.token_lengths("4", ids, decoder).tolist() == [1, *[0] * 10]
+    made = attempts.of_tokens(decoder, "So 4", ids, [-1.0] * 11, "So ")
     assert made == {"lengths": "3,1" + ",0" * 10, "bits": "-1" + ",144" * 11}
-    assert texts.of_tokens(None, "", [], []) == {"lengths": None, "bits": None}
+    assert attempts.of_tokens(None, "", [], []) == {"lengths": None, "bits": None}
     text = "\u2713 4"
     ids = tokenizer(f"{text}. Problem:", add_special_tokens=False)["input_ids"]
-    assert tokens.lengths(text, ids, decoder).tolist() == [0, 0, 1, 1, 1, *[0] * 10]
+    assert attempts.token_lengths(text, ids, decoder).tolist() == [0, 0, 1, 1, 1, *[0] * 10]
 
 
 @pytest.mark.usefixtures("unseen")
 def test_texts_are_in_the_files_that_numbers_name(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "FILE_BYTES", 200)
+    monkeypatch.setattr(attempts, "FILE_BYTES", 200)
     build.report(analysis.load([f"runs={runs}", f"out={tmp_path}", "dataset=set"]))
     files = {one.stem: value(one) for one in tmp_path.glob("attempts/*/0-*-*.js")}
     assert {"0-0-p", "0-0-0", "0-0-1", "0-1-p", "0-1-0"} <= files.keys()
@@ -76,11 +79,11 @@ def test_texts_are_in_the_files_that_numbers_name(
 
 
 def test_a_killed_process_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "SMALL", 0)
-    monkeypatch.setattr(texts, "stored", lambda runs: 1)
-    monkeypatch.setattr(texts, "write", signal.raise_signal)
+    monkeypatch.setattr(attempts, "SMALL", 0)
+    monkeypatch.setattr(attempts, "stored", lambda runs: 1)
+    monkeypatch.setattr(attempts, "write_texts", signal.raise_signal)
     with pytest.raises(UserError, match="killed"):
-        list(texts.write_all([signal.SIGKILL] * 2))
+        list(attempts.write_all([signal.SIGKILL] * 2))
 
 
 @pytest.mark.usefixtures("unseen")
