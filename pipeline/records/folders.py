@@ -76,9 +76,9 @@ def write(runs: Runs, run: PlannedRun) -> None:
         rows = _waiting(path)
         start, end = end, end + rows.num_rows
         keys = {"question_id": ids.take(rows["question_id"]), "trial": pa.array(trial[start:end])}
-        part = _judged(runs, run, _replaced(rows, keys).filter(pa.array(kept[start:end])))
-        labels.append(part.select(categories.CATEGORIES.names).drop_null())
-        _write_part(folder, f"import-{number:05d}", part)
+        rows, counts = _judged(runs, run, _replaced(rows, keys)), pa.array(kept[start:end])
+        labels.append(rows.select(categories.CATEGORIES.names).filter(counts).drop_null())
+        _write_part(folder, f"import-{number:05d}", rows, counts)
         path.unlink()
     run.labels = pa.concat_tables(labels)
 
@@ -161,14 +161,16 @@ def _waiting(path: Path) -> pa.Table:
         return reader.read_all()
 
 
-def _write_part(folder: Path, stem: str, rows: pa.Table) -> None:
-    """Write rows of one run as a file of each table that some of them belong to."""
+def _write_part(folder: Path, stem: str, rows: pa.Table, counts: pa.Array) -> None:
+    """Write the rows that count as a file of each table that some of them belong to."""
     for table, (schema, marks) in _TABLES.items():
-        belongs = reduce(pc.or_, (rows[mark].is_valid() for mark in marks))
-        part = rows.filter(belongs).select(schema.names).cast(schema)
-        if part.num_rows and table in _DERIVED:
+        belongs = pc.and_(reduce(pc.or_, (rows[mark].is_valid() for mark in marks)), counts)
+        if not pc.any(belongs).as_py():
+            continue
+        part = rows.select(schema.names).filter(belongs).cast(schema)
+        if table in _DERIVED:
             _DERIVED[table].write(folder, stem, part)
-        elif part.num_rows:
+        else:
             rows_per_group = shards.ROWS_PER_GROUP if table == "attempts" else _ROWS_PER_GROUP
             shards.write_part(folder / table / f"{stem}.parquet", part, rows_per_group)
 

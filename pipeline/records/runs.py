@@ -47,7 +47,7 @@ _TASKS = {
 }
 # Their ids count from 1, whereas records count rows from 0.
 _FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "smt25")
-MOST_BYTES = 32 << 20  # of waiting rows in memory, about
+MOST_BYTES = 16 << 20  # of waiting rows in memory, about
 MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000
 MOST_TRIALS = 1_000_000  # as for sampling.trials
@@ -248,7 +248,10 @@ class Runs:
             if run.waiting:
                 run.files.append(self.folder / f"{number}-{len(run.files)}.arrow")
                 with pa.ipc.new_file(str(run.files[-1]), _WAITING) as file:
-                    file.write_table(pa.Table.from_pylist(run.waiting, _WAITING))
+                    for at in range(0, len(run.waiting), 256):  # never all rows twice
+                        file.write_batch(
+                            pa.RecordBatch.from_pylist(run.waiting[at : at + 256], _WAITING)
+                        )
                 run.waiting = []
         self._size = 0
 
