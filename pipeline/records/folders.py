@@ -77,6 +77,7 @@ def write(runs: Runs, run: PlannedRun) -> None:
         start, end = end, end + rows.num_rows
         keys = {"question_id": ids.take(rows["question_id"]), "trial": pa.array(trial[start:end])}
         rows, counts = _judged(runs, run, _replaced(rows, keys)), pa.array(kept[start:end])
+        run.ungraded += pc.sum(pc.and_(rows["outcome"].is_null(), counts)).as_py() or 0
         labels.append(rows.select(categories.CATEGORIES.names).filter(counts).drop_null())
         _write_part(folder, f"import-{number:05d}", rows, counts)
         path.unlink()

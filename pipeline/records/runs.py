@@ -190,6 +190,7 @@ class PlannedRun:
     trials: int = 0
     by_seed: bool = False  # trial i has seed `1234 + i`
     has_outcomes: bool = False
+    ungraded: int = 0  # attempts without an outcome, once written
     waiting: list[dict[str, Any]] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)  # of further rows that wait
     labels: pa.Table | None = None  # question_id, trial and category

@@ -56,10 +56,8 @@ def _verifiers(path: Path) -> dict[str, str]:
 def _nemo_evaluator(path: Path) -> dict[str, str]:
     bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
     config = next((value_at(bundle, "config") for bundle in bundles), None)
-    return {
-        "task": str(value_at(config, "benchmark") or ""),
-        "model": str(value_at(config, "model") or ""),
-    }
+    model, task = (str(value_at(config, key) or "") for key in ("model", "benchmark"))
+    return {"task": task, "model": model, "stem": "" if path.stem == "results" else path.stem}
 
 
 def _eee(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
@@ -289,7 +287,8 @@ def _lm_eval_values(run: dict[str, Any], sample: Any) -> dict[str, Any]:
         order = sorted(own, key=lambda name: [*_LM_EVAL_METRICS, name].index(name))
         usable = (n for n in order if truth(own[n]) is not None or type(own[n]) is list)
         run["counts"] = next(usable, None)
-    return {run["counts"]: own.get(run["counts"])} if run["counts"] else {}
+    counts = run["counts"]
+    return {counts: sample.get("outcomes", own.get(counts))} if counts else {}  # the former is ours
 
 
 def _lm_eval_sample(_: dict[str, Any], sample: Any) -> dict[str, Any]:
@@ -349,10 +348,11 @@ SHAPES = {
     ),
     "nemo_evaluator": Format(
         keys="expected_answer|reward problem_idx|scoring_details",
-        fields="question=problem_idx|idx trial=repeat task=metadata.benchmark prompt=prompt"
+        fields="question=problem_idx|idx trial=repeat prompt=prompt"
         " problem=metadata.problem|metadata.question text=model_response answer=extracted_answer"
         " gold=expected_answer num_completion_tokens=tokens topic=metadata.category",
         run=_nemo_evaluator,
+        more=lambda run, row: {"task": value_at(row, "metadata.benchmark") or run["stem"]},
     ),
     "livecodebench": Format(
         keys="question_content output_list",
@@ -371,6 +371,7 @@ SHAPES = {
     ),
     "helm": Format(
         "scenario_state.json",
+        beside=lambda path: path.with_name("per_instance_stats.json"),
         fields="question=instance.id trial=train_trial_index problem=instance.input.text gold=gold"
         " prompt=request.prompt text=text",
         run=_helm_run,

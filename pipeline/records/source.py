@@ -87,8 +87,8 @@ class Source:
 
     @property
     def path(self) -> str:
-        """The path as the user typed it."""
-        return str(self.cfg.source.path)
+        """The paths as the user typed them."""
+        return ",".join(self.cfg.source.path)
 
     def model_of(self, own: str) -> str:
         """Return the user's name of a model that the records call `own`."""
