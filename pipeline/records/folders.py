@@ -107,11 +107,7 @@ def _judged(runs: Runs, run: PlannedRun, rows: pa.Table) -> pa.Table:
 
 
 def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the trials of a run's rows, and which rows count: the first of each trial.
-
-    Others are counted as skipped. Raises UserError: over MOST_CELLS or MOST_TRIALS, as when
-    trials are numbers of something else.
-    """
+    """Return the trials of a run's rows, and which rows count: the first of each trial."""
     questions, columns = runs.questions[run.dataset], ("question_id", "trial", "seed")
     rows = pa.concat_tables(_waiting(path).select(columns) for path in run.files)
     question, trial, seed = (rows[name].fill_null(_NONE).to_numpy() for name in columns)
@@ -142,11 +138,7 @@ def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def _numbered(run: PlannedRun, question: Ints, seed: Ints) -> Ints:
-    """Number the trials of a run whose records have none.
-
-    Seeds of the paper's protocol decide. Other seeds count in their order if questions share them;
-    else, and without seeds, records count in theirs.
-    """
+    """Number the trials of a run whose records have none."""
     if ((seed >= FIRST_SEED) & (seed <= LAST_SEED)).all():
         run.by_seed = True
         return seed - FIRST_SEED
@@ -177,11 +169,7 @@ def _write_part(folder: Path, stem: str, rows: pa.Table, counts: pa.Array) -> No
 
 
 def _categories(runs: Runs, dataset: str) -> list[dict[str, Any]]:
-    """Return the categories of a dataset in the whole source, as parts of a rubric.
-
-    They are the same for models that never reached the best category: scores must be comparable,
-    and the prior has one count per category.
-    """
+    """Return the categories of a dataset in the whole source, as parts of a rubric."""
     cfg = runs.source.cfg.source
     labels, weights = cfg.category_names, cfg.category_weights
     number = len(labels or weights) or runs.categories[dataset]
@@ -356,10 +344,7 @@ def _check_idle(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return a run's files, relative to its folder; warn of files of other kinds.
-
-    Raises UserError: one is a link, a pipe or a device.
-    """
+    """Return a run's files, relative to its folder; warn of files of other kinds."""
     files, odd = list[Path](), list[str]()
     for path in sorted(folder.rglob("*")):  # which enters no links
         inside, status = path.relative_to(folder), path.lstat()

@@ -25,7 +25,6 @@ from bayes_at_n.pipeline.records.runs import Runs, match
 from bayes_at_n.pipeline.records.source import (
     ONE_VALUE,
     Format,
-    LeftOut,
     Skipped,
     Source,
     printable,
@@ -47,9 +46,8 @@ def import_records(cfg: RecordsConfig) -> None:
     record = root / _DONE / f"{source.fingerprint}.json"
     done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
     ours = source.kind == "runs"  # whose manifests do not record their source
-    if done and all(
-        folder.is_dir() if ours else _made_by(folder) == source.fingerprint for folder in done
-    ):
+    made = (path.is_dir() if ours else _made_by(path) == source.fingerprint for path in done)
+    if done and all(made):
         note(f"import: nothing pending, {plural(len(done), 'run')} of this source complete")
         print_json({"runs": list(map(str, done))})
         return
@@ -81,10 +79,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     size = sum(path.stat().st_size for path in source.files) >> 10
     with Meter("import, KiB", size) as meter:
         for place, attempt in _attempts(source):
-            try:
-                runs.add(attempt, place)
-            except LeftOut as error:
-                skipped.add(str(error), place)
+            runs.add(attempt, place)
             meter.reach(min(skipped.read >> 10, size))
         meter.reach(size)
     runs.close()
@@ -94,10 +89,8 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     targets = [root / f"{run.folder}{tag}" for run in runs.runs]
     for path in targets:
         if path.exists() and _made_by(path) != source.fingerprint:
-            raise UserError(
-                f"{path}: exists and is not from this import; set another name with tag=NAME or"
-                " another folder with runs=FOLDER, or remove it"
-            )
+            what = f"{path}: exists and is not from this import"
+            raise UserError(f"{what}; set tag=NAME or another runs=FOLDER, or remove it")
     missing = [pair for pair in zip(runs.runs, targets, strict=True) if not pair[1].exists()]
     for run, _ in missing:
         folders.write(runs, run)
@@ -115,20 +108,18 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
 def _attempts(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the attempts of a source as checked values, with their locations."""
     for place, record in (source.form.read or logs.read)(source):
-        listed = list[Any]()
         try:
             listed = columns.samples(record)
         except ValueError as error:
             source.skipped.damaged(place, str(error))
-        if listed and columns.OUTCOMES & (record.keys() - listed[0].keys()):
+            continue
+        if columns.OUTCOMES & (record.keys() - listed[0].keys()):
             source.skipped.add(ONE_VALUE, place)
         for one in listed:
             try:
-                attempt = columns.attempt_of(one, source, place)
+                yield place, columns.attempt_of(one, source, place)
             except ValueError as error:
                 source.skipped.damaged(place, str(error))
-            else:
-                yield place, attempt
 
 
 def _check(source: Source, runs: Runs) -> None:
@@ -141,9 +132,8 @@ def _check(source: Source, runs: Runs) -> None:
         note(f"import: columns not imported: {listed}{more}")
     for name, number in skipped.misread.items():
         if number > runs.records:
-            raise UserError(
-                f"{source.path}: column {name} has no outcomes; rename it: {skipped.lines()[0]}"
-            )
+            what = f"{source.path}: column {name} has no outcomes; rename it"
+            raise UserError(f"{what}: {skipped.lines()[0]}")
     if not runs.runs:
         _refuse(source, ": ".join(("has no usable record", *skipped.lines())))
     for key, column in (("gold", cfg.gold), ("cluster", cfg.cluster)):
@@ -153,10 +143,9 @@ def _check(source: Source, runs: Runs) -> None:
     judged = runs.categories or any(run.has_outcomes for run in runs.runs)
     unclear = source.form.chooses and "answer" in skipped.columns
     if unclear and not (golds or judged or cfg.questions):
-        raise UserError(
-            f"{source.path}: has neither outcomes nor gold answers; if its column answer holds the"
-            " gold answers and not the extracted ones, add gold=answer, else questions=FILE"
-        )
+        what = f"{source.path}: has neither outcomes nor gold answers"
+        remedy = "if its column answer is the gold one, add gold=answer, else questions=FILE"
+        raise UserError(f"{what}; {remedy}")
 
 
 def _refuse(source: Source, why: str) -> None:
@@ -195,12 +184,14 @@ _TABLES = ("trace", "jsonl", "csv")
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": shapes.LIGHTEVAL,
-    "trace": Format("*.parquet", flat.is_parquet, flat.read_parquet, chooses=True, positions=False),
+    "trace": Format(
+        "*.parquet", flat.is_parquet, rows=flat.parquet_rows, chooses=True, positions=False
+    ),
     **shapes.SHAPES,
     "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", flat.read_npz, chooses=True),
     "openai": Format("*.jsonl", logs.is_chat, logs.read_chats, positions=False),
-    "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
-    "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),
+    "jsonl": Format("*.jsonl *.json", flat.is_json, chooses=True, positions=False),
+    "csv": Format("*.csv", flat.is_csv, rows=flat.csv_rows, chooses=True, positions=False),
 }
 _RUNS = Format()  # run folders of this program
 
@@ -244,10 +235,7 @@ def _local(path: str) -> list[Path]:
 
 
 def _download(path: str, revision: str | None, alone: bool) -> tuple[Path, str | None]:
-    """Fetch the Parquet files of OWNER/NAME[/FOLDER] on the hub; return their folder and commit.
-
-    A dataset's come from the cache if they are there; a bucket, which has no commits, is synced.
-    """
+    """Fetch the Parquet files of OWNER/NAME[/FOLDER] on the hub; return their folder and commit."""
     parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
     if parts is None or not alone:
         what = "matches nothing" if set(path) & {*"*?["} else "no such file or folder"
@@ -275,10 +263,7 @@ def _download(path: str, revision: str | None, alone: bool) -> tuple[Path, str |
 
 
 def _recognize(named: list[Path], kind: str, typed: str) -> tuple[str, list[Path]]:
-    """Return the kind and the files of a source: the first of FORMATS that has any.
-
-    Raises UserError: there is no file of the kind, or of any.
-    """
+    """Return the kind and the files of a source: the first of FORMATS that has any."""
     one = len(named) == 1 and not named[0].is_dir()
     forms = {name: form for name, form in FORMATS.items() if form.pattern or one}
     if kind not in ("auto", *forms):
