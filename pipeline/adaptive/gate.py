@@ -219,8 +219,9 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
         )
         if people:
-            ends = f"{100 * people.lo:+.2f} to {100 * people.hi:+.2f}"
-            text += f"; by human labels {100 * people.difference:+.2f} ({ends}, at this look)"
+            value, low, high = (100 * of for of in (people.difference, people.lo, people.hi))
+            row |= {"labels": value, "labels_low": low, "labels_high": high}
+            text += f"; by human labels {value:+.2f} ({low:+.2f} to {high:+.2f}, at this look)"
         if basis.dependent:
             text += f"; by whole trials, as {basis.dependent}: sampling.seeds=independent needs far"
             text += " fewer"

@@ -3,6 +3,7 @@
 `compare OLD NEW`, two folders of runs of the same models, says what changed beyond chance.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,7 +29,9 @@ from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import by_category, labels, likelihood
 from bayes_at_n.pipeline.score.headline import named, stopped_lines
 from bayes_at_n.pipeline.store import selection
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.metrics.options import question_mean
 from bayes_at_n.scoring.numerics.results import normal_quantile
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ def _show(tables: dict[str, Table], record: dict[str, Any], cfg: AnalysisConfig)
     if mode("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("pairs")))
     else:
-        requested = ("ranking_methods", "caps", "people", "likelihood")  # by their own settings
+        requested = ("ranking_methods", "caps", "people", "likelihood", "bits_per_byte")
         chosen = [t for stem, t in tables.items() if stem.rpartition("/")[2] in requested]
         if "categories" in tables:
             chosen.append(by_category.cut(tables["categories"]))
@@ -163,6 +166,8 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
     of_options = {member.name: member.run for member in cohort.members}
     scored = likelihood.of_runs(of_options | cohort.gold)
     by_likelihood = {} if scored is None else {"likelihood": scored}
+    if (paired := _bits_apart(cohort.gold, cfg.scoring.confidence)).rows:
+        by_likelihood["bits_per_byte"] = paired
     if not cohort.names:
         return by_likelihood
     board = leaderboard.leaderboard(cohort, cfg)
@@ -177,10 +182,33 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= slices.category_tables(cohort, cfg)
-    runs = ((member.name, member.run) for member in cohort.members)
-    if (corrected := labels.table(runs)) is not None:
+    labeled = ((of.name, of.run, of.compared, of.labeled) for of in cohort.members)
+    if (corrected := labels.table(labeled)) is not None:
         tables["people"] = corrected
     return tables | (slices.cap_tables(cohort, cfg) if cfg.scoring.caps else {})
+
+
+def _bits_apart(runs: dict[str, Run], level: float) -> Table:
+    """Compare complete runs of gold texts in pairs, by differences on the questions they share."""
+    scored, rows = dict[str, dict[str, tuple[float, str]]](), list[dict[str, Any]]()
+    for name, run in runs.items():
+        found, clusters = likelihood.by_question(run)
+        hashes = [row["question_hash"] for row in run.questions]
+        if len(hashes) == len(clusters):
+            pairs = zip(found["bits_per_byte"].tolist(), clusters, strict=True)
+            scored[name] = dict(zip(hashes, pairs, strict=True))
+    for (a, of_a), (b, of_b) in itertools.combinations(scored.items(), 2):
+        shared = [mark for mark in of_a if mark in of_b]
+        clusters = [of_a[mark][1] for mark in shared]
+        if len({*clusters}) > 1:
+            gaps = np.array([of_a[mark][0] - of_b[mark][0] for mark in shared])
+            ends = question_mean(gaps, level, clusters)._asdict()
+            rows.append({"model": a, "minus": b, **ends, "questions": len(shared)})
+    columns = [Column(key, key, align="left") for key in ("model", "minus")]
+    columns += [Column(key, key, format="{:+.3f}") for key in ("value", "sigma", "low", "high")]
+    columns.append(Column("questions", "questions"))
+    notes = [f"low, high: {percent(level)} interval of each difference, for similar questions"]
+    return Table("differences in bits per byte, paired by question", columns, rows, notes)
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:

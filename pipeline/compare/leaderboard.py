@@ -27,6 +27,7 @@ from bayes_at_n.pipeline.score.headline import (
     sample_size,
     stopped_lines,
 )
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
@@ -297,7 +298,8 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
             left_out = answers.left_out(others(cfg), of).items()
             notes += [f"{name}: {m} left out: {why}" for m, why in left_out]
     notes += stopped_lines(cohort.stopped(s.confidence), s.confidence)
-    notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]
+    decided = [(of.name, outcomes.deciders_line(of.run, of.graded)) for of in cohort.runs()]
+    notes += [f"{name}: {line}" for name, line in decided if line]
     return notes + [f"differs: {line}" for line in cohort.differences]
 
 

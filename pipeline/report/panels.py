@@ -375,7 +375,7 @@ def _settings(run: Run) -> dict[str, Any]:
         # Only the end of a path: the page may be published.
         "model id": "/".join(Path(cfg.model.id).parts[-2:]) if cfg.model.id else None,
         "revision": cfg.model.revision and cfg.model.revision[:12],
-        "trials per question": cfg.sampling.trials,
+        "trials per question": None if cfg.sampling.likelihood else cfg.sampling.trials,
         **sampled,
         "engine": " ".join([name, *versions]) if known else None,
         "dtype": cfg.model.dtype if known else None,
@@ -399,5 +399,6 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     values = {k: {str(row[k]) for row in rows if row.get(k) is not None} for k in keys}
     same = {key: min(texts) for key, texts in values.items() if len(texts) == 1}
     parts = [f"{v} {key}" if key in _FIRST else f"{key} {v}" for key, v in same.items()]
+    parts = [part.replace("1 trials", "1 trial") if part[:3] == "1 t" else part for part in parts]
     other = [key for key, texts in values.items() if len(texts) > 1]
     return ", ".join(parts) + f"; different: {', '.join(other)}" * bool(other)

@@ -64,6 +64,9 @@ class People(NamedTuple):
     by: dict[str, dict[int, float]]  # each person's labels, by key of the attempt
 
 
+Samples = tuple[People, dict[str, Labeled]]  # labels, and by judge its scores joined with them
+
+
 def files(run: Run) -> list[Path]:
     """Return the files of labels in a run's folder, one per person, in order of names."""
     return sorted((run.path / "labels").glob("*.jsonl"))
@@ -190,7 +193,7 @@ def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
     return np.asarray((errors / many)[cell])
 
 
-def samples(run: Run, found: Outcomes) -> tuple[People, dict[str, Labeled]] | None:
+def samples(run: Run, found: Outcomes) -> Samples | None:
     """Join each judge's scores with people's labels; None: no labels. Raises UserError: as read."""
     keys = keys_of(found)
     if (people := read(run, keys)) is None:
@@ -201,13 +204,16 @@ def samples(run: Run, found: Outcomes) -> tuple[People, dict[str, Labeled]] | No
     return people, {k: scoring.labeled(of, *own) for k, of in words(run, found, keys).items()}
 
 
-def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
+def corrected(
+    run: Run, found: Outcomes, known: Samples | None = None
+) -> tuple[Parts, Table] | None:
     """Correct avg by the run's labels; return the record for `scores.json`, and a table.
 
-    None without labels. Raises UserError: as `samples`.
+    `known`: the run's `samples`, if they were read. None without labels. Raises UserError: as
+    `samples`.
     """
     keys, level = keys_of(found), run.cfg.scoring.confidence
-    if (known := samples(run, found)) is None:
+    if (known := known or samples(run, found)) is None:
         return None
     (people, judges), long = known, halves(run, keys)
     clusters = np.array(outcomes.clusters(run))[keys >> 32]
@@ -257,11 +263,11 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     return record, Table(title, columns, rows, lines)
 
 
-def table(runs: Iterable[tuple[str, Run]]) -> Table | None:
-    """Tabulate scores and judges' errors of runs with their models; None where none has labels."""
+def table(runs: Iterable[tuple[str, Run, Outcomes, Samples | None]]) -> Table | None:
+    """Tabulate scores and judges' errors of runs, by model; None where none has labels."""
     rows, columns = list[Parts](), list[Column]()
-    for name, run in runs:
-        if files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
+    for name, run, found, known in runs:
+        if known and (made := corrected(run, found, known)):
             of_judge = itertools.takewhile(lambda row: row["who"] not in _LATER, made[1].rows)
             own = (row for row in of_judge if "missed" in row or "corrected" in row["who"])
             rows += [{"model": name, **row} for row in own]
