@@ -5,11 +5,10 @@ answer), never by their number. A run that does not fit is left out and named; w
 alike (trials, sampling, grading) is compared, and listed by `differences`.
 """
 
-import contextlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -152,9 +151,8 @@ def load(
         named = {} if known else selection.named(cfg)
         for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
-                with warnings_once() as of_one, _grouped() as leave_out:
-                    is_named = bool(cfg.model or cfg.folders)
-                    cohort = of_runs(dataset, folders, is_named, leave_out, gold)
+                with warnings_once() as of_one:
+                    cohort = of_runs(dataset, folders, bool(cfg.model or cfg.folders), gold)
                 cohorts.append(replace(cohort, warnings=of_one))
             except UserError as error:
                 faults.append(error)
@@ -205,22 +203,20 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
     rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
 
-    earned = [cohort.points for cohort in cohorts if cohort.points is not None]
-
-    def stacked(arrays: Iterable[Codes]) -> Codes:
-        parts = zip(arrays, rows, strict=True)
-        return np.concatenate([padded(array[at], trials) for array, at in parts], axis=1)
+    def stacked(name: str) -> Codes:
+        arrays = [getattr(of, name)[at] for of, at in zip(cohorts, rows, strict=True)]
+        return np.concatenate([padded(array, trials) for array in arrays], axis=1)
 
     return Cohort(
         "pooled",
         [f"{cohort.dataset}/{qid}" for cohort in cohorts for qid in cohort.question_ids],
         names,
         [],
-        stacked(cohort.outcomes for cohort in cohorts),
-        stacked(cohort.truncated for cohort in cohorts),
+        stacked("outcomes"),
+        stacked("truncated"),
         by_line({c.dataset: c.differences for c in cohorts}),
         parts=list(cohorts),
-        points=stacked(earned) if earned else None,
+        points=None if cohorts[0].points is None else stacked("points"),
         weights=cohorts[0].weights,
     )
 
@@ -263,40 +259,29 @@ def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
     return np.asarray(matrix.data)[..., whole].astype(np.uint8), gaps
 
 
-def _leave_out(name: str, why: object) -> None:
-    warn(f"{name} is left out: {why}")
-
-
-@contextlib.contextmanager
-def _grouped() -> Iterator[Callable[[str, object], None]]:
-    """Collect why runs are left out: those for one reason become one warning, about each RUN."""
-    left = dict[str, list[tuple[str, str]]]()
-    try:
-        yield lambda name, why: left.setdefault(str(why).replace(name, "RUN"), []).append(
-            (name, str(why))
-        )
-    finally:
-        for why, runs in left.items():
-            if runs[1:]:
-                warn(f"{joined((name for name, _ in runs), 5)} are left out: {why}")
-            else:
-                _leave_out(*runs[0])
+def _leave_out(left: Mapping[str, str], strict: bool) -> None:
+    """Warn of runs that are left out, by name, and why: those for one reason together."""
+    by_reason = dict[str, list[str]]()
+    for name, why in left.items():
+        if strict:
+            raise UserError(f"{name}: {why}")
+        by_reason.setdefault(why.replace(name, "RUN"), []).append(name)
+    for why, [name, *others] in by_reason.items():
+        names = f"{joined([name, *others], 5)} are" if others else f"{name} is"
+        warn(f"{names} left out: {why if others else left[name]}")
 
 
 def of_runs(
-    dataset: str,
-    folders: Mapping[Path, Any],
-    named: bool,
-    leave_out: Callable[[str, object], None] = _leave_out,
-    gold: bool = False,
+    dataset: str, folders: Mapping[Path, Any], named: bool, gold: bool = False, strict: bool = False
 ) -> Cohort:
     """Read the runs that can be compared, on the questions that they share.
 
     `folders`: with each None, or its table for `outcomes.read`. Unless runs were `named`, one that
-    lacks a question of most runs is left out. `leave_out` gets the name of each run that is, and
-    why. `gold`: see `load`. Raises UserError: none is left.
+    lacks a question of most runs is left out. `gold`: see `load`. Raises UserError: none is left;
+    if `strict`, one is left out.
     """
     runs, positions, golds = dict[str, Member](), dict[str, dict[str, int]](), dict[str, Run]()
+    broken, unlike = dict[str, str](), dict[str, str]()
     for name, (folder, table) in zip(selection.names([*folders]), folders.items(), strict=True):
         try:
             run = open_run(folder)
@@ -311,7 +296,8 @@ def of_runs(
             else:
                 raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
         except (UserError, OSError) as error:
-            leave_out(name, error)
+            broken[name] = str(error)
+    _leave_out(broken, strict)
     if golds and not runs:
         [ids, *_] = [[row["question_id"] for row in run.questions] for run in golds.values()]
         none = np.zeros((0, len(ids), 0), np.int8)
@@ -326,12 +312,12 @@ def of_runs(
             remedy = f"run `generate` and `grade` on {member.run.path}"
             if "asked" in (headline.stopped(member.run) or {}):
                 remedy = "models on samples of a bank are compared by `settle bank=true until=best`"
-            leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
+            unlike[name] = f"{empty} of {len(rows)} questions have no graded attempt; {remedy}"
         elif member.graded.weights != weights:
-            why = f"its judge's votes, points or weights differ from those of {first.name}"
-            leave_out(name, why)
+            unlike[name] = f"its judge's votes, points or weights differ from those of {first.name}"
         else:
             members.append(member)
+    _leave_out(unlike, strict)
     if not members:
         raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.

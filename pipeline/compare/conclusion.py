@@ -34,19 +34,19 @@ class Conclusion(NamedTuple):
     low: float
     high: float
     confidence: float  # of that interval, and of `candidates`
-    probability: float  # that the first is the best, pooled over models
-    other_questions: float | None  # the same on other questions of their kind; never surer
-    settled: bool  # the first is better than all others: wrong in at most 5%, however one looked
     candidates: list[str]  # the first, and those that cannot be told apart from the best
-    margin: float | None  # points that no two of them are apart, as `settle` has it; None: unknown
-    trials: float | None  # of a question and model at which the first two of them are told apart
-    fewest: float | None  # with 90% power, and the range that these trials leave open; None:
-    most: float | None  # never, or there is one candidate only
-    new_questions: float | None  # the same in new questions, where each has one trial only
-    dependent: str | None  # why nothing is settled: dependent attempts, or corrected scores
-    corrected: bool  # by human labels
     stopped: bool  # outcomes decided how many trials there are; only what is settled allows for it
     imported: bool  # some runs are records of others, which nobody can sample more of
+    probability: float = 1.0  # that the first is the best, pooled over models
+    other_questions: float | None = None  # the same on others of their kind; never surer
+    settled: bool = False  # the first is better than all others: wrong in at most 5% at any look
+    margin: float | None = None  # points that no two candidates are apart, as `settle` has it
+    trials: float | None = None  # of a question and model that tell the first two of them apart
+    fewest: float | None = None  # with 90% power, and the range that these trials leave open;
+    most: float | None = None  # None: never, or there is one candidate only
+    new_questions: float | None = None  # the same in new questions, where each has one trial only
+    dependent: str | None = None  # why nothing is settled: dependent attempts, corrected scores
+    corrected: bool = False  # by human labels
 
     def sentence(self) -> str:
         """Write what a reader should know, as one sentence.
@@ -149,13 +149,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         low=float(low[lead]),
         high=float(high[lead]),
         confidence=cfg.scoring.confidence,
-        probability=1.0,
-        other_questions=None,
-        settled=False,
         candidates=names[:1],
-        margin=None,
-        **dict.fromkeys(("trials", "fewest", "most", "new_questions", "dependent")),
-        corrected=False,
         stopped=any(headline.stopped(member.run) for member in cohort.runs()),
         imported=any(sampling_known(member.run) is not True for member in cohort.runs()),
     )

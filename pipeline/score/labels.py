@@ -34,6 +34,7 @@ from bayes_at_n.verifiers.judge.agreement import krippendorff
 
 Row = dict[str, Any]
 Parts = dict[str, Any]
+Samples = tuple["People", dict[str, Labeled]]  # labels, and by judge its scores joined with them
 _LATER = ("verifier", "labels alone")  # rows behind those of the outcomes' judge
 GROUPS = ("shorter", "longer")  # half of the attempts
 _ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
@@ -62,9 +63,6 @@ class People(NamedTuple):
     values: Floats  # (m,) 1 correct, 0 not; of several people the mean
     chances: Floats | None  # (m,) inclusion probabilities; None: uniform
     by: dict[str, dict[int, float]]  # each person's labels, by key of the attempt
-
-
-Samples = tuple[People, dict[str, Labeled]]  # labels, and by judge its scores joined with them
 
 
 def files(run: Run) -> list[Path]:
@@ -204,16 +202,13 @@ def samples(run: Run, found: Outcomes) -> Samples | None:
     return people, {k: scoring.labeled(of, *own) for k, of in words(run, found, keys).items()}
 
 
-def corrected(
-    run: Run, found: Outcomes, known: Samples | None = None
-) -> tuple[Parts, Table] | None:
+def corrected(run: Run, found: Outcomes, own: Samples | None = None) -> tuple[Parts, Table] | None:
     """Correct avg by the run's labels; return the record for `scores.json`, and a table.
 
-    `known`: the run's `samples`, if they were read. None without labels. Raises UserError: as
-    `samples`.
+    `own`: its `samples`, if they were read. None without labels. Raises UserError: as `samples`.
     """
     keys, level = keys_of(found), run.cfg.scoring.confidence
-    if (known := known or samples(run, found)) is None:
+    if (known := own or samples(run, found)) is None:
         return None
     (people, judges), long = known, halves(run, keys)
     clusters = np.array(outcomes.clusters(run))[keys >> 32]
@@ -268,9 +263,9 @@ def table(runs: Iterable[tuple[str, Run, Outcomes, Samples | None]]) -> Table | 
     rows, columns = list[Parts](), list[Column]()
     for name, run, found, known in runs:
         if known and (made := corrected(run, found, known)):
-            of_judge = itertools.takewhile(lambda row: row["who"] not in _LATER, made[1].rows)
-            own = (row for row in of_judge if "missed" in row or "corrected" in row["who"])
-            rows += [{"model": name, **row} for row in own]
+            for row in itertools.takewhile(lambda row: row["who"] not in _LATER, made[1].rows):
+                if "missed" in row or "corrected" in row["who"]:
+                    rows.append({"model": name, **row})
             columns = [Column("model", "model", align="left"), *made[1].columns]
     return Table("corrected by human labels", columns, rows, [_ERRORS, _USED]) if rows else None
 
