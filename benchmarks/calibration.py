@@ -30,16 +30,17 @@ import numpy as np
 
 from bayes_at_n.verifiers.judge.calibration import (
     CLIP,
-    TEMPERATURE,
+    Floats,
+    Ints,
     a_against_b,
     baseline,
     calibrate,
     clipped,
     direct,
+    log_softmax,
     lowers_loss,
     of_attempts,
 )
-from bayes_at_n.verifiers.judge.labels import LABELS, Floats, Ints, log_softmax
 from bayes_at_n.verifiers.judge.quality import nll
 from benchmarks import common
 
@@ -100,9 +101,8 @@ def one_setting(rng: np.random.Generator) -> dict[str, Any]:
     def without(label: int | None, share: float, shape: tuple[int, ...], own: Any = 0.0) -> Floats:
         """Content-free log-probs; `label`: the verdict on such a prompt, at a share of evidence."""
         said = bias + own + rng.normal(0, 0.5, shape)
-        return log_softmax(
-            said + (0 if label is None else over * sharp**2 * share * np.eye(3)[label])
-        )
+        more = 0 if label is None else over * sharp**2 * share * np.eye(3)[label]
+        return log_softmax(said + more)
 
     alone = rng.choice([None, 2, 0, 1], p=[0.4, 0.3, 0.2, 0.1])
     words = rng.choice([None, 1, 2], p=[0.4, 0.3, 0.3])
@@ -156,8 +156,8 @@ def raw_baseline(setting: dict[str, Any], kind: str, half: int, clip: float | No
 
 
 def _gain(logprobs: Floats, bases: Floats, truth: Ints) -> float:
-    none = calibrate(logprobs, np.zeros(3), TEMPERATURE)
-    return nll(calibrate(logprobs, bases, TEMPERATURE), truth) - nll(none, truth)
+    none = calibrate(logprobs, np.zeros(3))
+    return nll(calibrate(logprobs, bases), truth) - nll(none, truth)
 
 
 def _known_bias() -> None:
@@ -182,7 +182,7 @@ def _known_bias() -> None:
         for kind, base in baselines(truth, logprobs, bias, verdict).items():
             after = calibrate(logprobs, base).argmax(axis=1) == truth
             shares = after, after & ~before, before & ~after, after[truth == 2]
-            row = [f"A {nats:+d}", LABELS[verdict], kind]
+            row = [f"A {nats:+d}", "ABC"[verdict], kind]
             rows.append([*row, *(f"{share.mean():.3f}" for share in shares)])
     heads = ["bias, nats", "says of nothing", "calibration", "right", "gained", "turned wrong"]
     common.table("labels of a biased verifier", [*heads, "right of C"], rows)
@@ -236,7 +236,7 @@ def _on_a_run(folder: Path) -> None:
     rows = []
     for name, bias in BIASES.items():
         said = log_softmax(logprobs + np.array(bias))
-        none = nll(calibrate(said[~half], np.zeros(3), TEMPERATURE), truth[~half])
+        none = nll(calibrate(said[~half], np.zeros(3)), truth[~half])
         rows.append([name, "none", f"{none:.4f}", "", ""])
         made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
         made["graded"] = graded(said[half], truth[half], questions[half])[None]
@@ -244,7 +244,7 @@ def _on_a_run(folder: Path) -> None:
         for kind, base in made.items():
             bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
             changed = turned(said[~half], bases)
-            loss = nll(calibrate(said[~half], bases, TEMPERATURE), truth[~half])
+            loss = nll(calibrate(said[~half], bases), truth[~half])
             right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
             rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
     heads = ["bias, nats", "calibration", "log-loss", "labels changed", "accuracy"]

@@ -40,7 +40,7 @@ from bayes_at_n.pipeline.adaptive import live
 from bayes_at_n.pipeline.adaptive.looks import course
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import Course, Outcomes
-from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.config.multirun import SettleConfig
 from bayes_at_n.pipeline.prepare import estimate
 from benchmarks import common
 from benchmarks.settle import ACCURACIES, truth

@@ -49,7 +49,7 @@ prepare({number}, {whole}, {root!r}, {log!r})
 FORKED = """
 import os
 os.chdir({root!r})
-from bayes_at_n.pipeline.adaptive import schedule
+from bayes_at_n.pipeline.adaptive import live
 from bayes_at_n.pipeline.workers import resident
 children = {{}}
 def begin(self, order):
@@ -65,7 +65,7 @@ def ended(self, order):
     return os.waitstatus_to_exitcode(status) if pid else None
 resident.Residents.begin, resident.Residents.ended = begin, ended
 # How much is sampled ahead is chance.
-schedule.IDLE, schedule.forecast = 0, lambda seen: None
+live.IDLE, live.forecast = 0, lambda seen: None
 """
 # Dies in the middle of a file, at its first byte beyond so many.
 HALF = """

@@ -20,8 +20,13 @@ import pytest
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.verifiers.judge.calibration import a_against_b, calibrate, clipped, of_attempts
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge.calibration import (
+    LABELS,
+    a_against_b,
+    calibrate,
+    clipped,
+    of_attempts,
+)
 from benchmarks.answers import adversarial
 
 HERE = Path(__file__).parent / "recorded"

@@ -24,8 +24,8 @@ from bayes_at_n.pipeline.adaptive.race import Course, ended, evidence, progress,
 from bayes_at_n.pipeline.adaptive.tables import question, spent_line
 from bayes_at_n.pipeline.base.console import Meter, duration, percent, results, si
 from bayes_at_n.pipeline.base.errors import UserError
+from bayes_at_n.pipeline.config.multirun import PlanConfig
 from bayes_at_n.pipeline.config.resources import BudgetConfig
-from bayes_at_n.pipeline.config.settle import PlanConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import headline

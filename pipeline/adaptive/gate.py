@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.compare.claims import corrected
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis as config
 from bayes_at_n.pipeline.config.analysis import CompareConfig, Policy
-from bayes_at_n.pipeline.config.settle import Decision
+from bayes_at_n.pipeline.config.multirun import Decision
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.generate import attempts

@@ -16,9 +16,9 @@ from typing import Any
 
 from bayes_at_n.pipeline.adaptive import RECORD
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, trust
+from bayes_at_n.pipeline.config import compose, multirun, trust
+from bayes_at_n.pipeline.config.multirun import Decision, Request, SettleConfig, Until, until
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import Decision, Request, SettleConfig, Until, load, until
 from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import spent
@@ -152,7 +152,7 @@ def _again(requested: Request[SettleConfig]) -> Plan:
     if not own and requested.cfg.trust == "false":
         why = f"arguments={arguments!r:.1000}: not from one of your commands"
         raise UserError(f"{folder / RECORD}: {why}; give the settings again, or trust=true")
-    here, there = os.path.abspath(folder), make(load(arguments))
+    here, there = os.path.abspath(folder), make(multirun.load_settle(arguments))
     if os.path.abspath(there.folder) != here:
         raise UserError(f"{folder}: was made in {record.get('cwd')}; run the command there")
     return there

@@ -183,7 +183,7 @@ def states(outcomes: npt.ArrayLike, goal: Goal) -> Iterator[State]:
             model that has left needs no more of them.
 
     Example:
-        >>> from bayes_at_n.pipeline.config.settle import SettleConfig
+        >>> from bayes_at_n.pipeline.config.multirun import SettleConfig
         >>> from bayes_at_n.pipeline.adaptive.plan import Goal
         >>> always = np.stack([np.ones((30, 80)), np.zeros((30, 80))])
         >>> *_, last = states(always, Goal(SettleConfig(), ["a", "b"], trials=80, block=1))

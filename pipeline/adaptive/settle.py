@@ -26,10 +26,10 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.cluster import submit as cluster
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config import multirun as config
 from bayes_at_n.pipeline.config.checks import AUTO
 from bayes_at_n.pipeline.config.compose import quoted
-from bayes_at_n.pipeline.config.settle import Request, SettleConfig
+from bayes_at_n.pipeline.config.multirun import Request, SettleConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table, columns
 from bayes_at_n.pipeline.grade import stage as grading
@@ -48,7 +48,7 @@ def run(settings: Sequence[str]) -> None:
     Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
     with its exit status. OSError: a folder cannot be written.
     """
-    requested = config.load(settings)
+    requested = config.load_settle(settings)
     if requested.cfg.replay:
         replay(requested)
     elif requested.cfg.bank:
@@ -65,7 +65,7 @@ def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     Returns the exit status of the stages. Raises UserError and OSError: as `run`.
     """
     stages = config.of_key("stages", settings)
-    requested = config.load([setting for setting in settings if setting not in stages])
+    requested = config.load_settle([setting for setting in settings if setting not in stages])
     if requested.cfg.replay or requested.cfg.folders or requested.cfg.bank:
         raise UserError("until=: needs settings such as model=a dataset=b, not folders or bank")
     if dry_run:
@@ -137,7 +137,7 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
         cluster.submit(settings, dry_run)
         return
     stages = config.of_key("stages", settings)
-    planned = plan.make(config.load([one for one in settings if one not in stages]))
+    planned = plan.make(config.load_settle([one for one in settings if one not in stages]))
     goal, contenders = planned.goal, planned.contenders
     (live.announce if dry_run else live.begin)(planned)
     seen = looks.look(contenders, goal)[0].states

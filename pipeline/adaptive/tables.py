@@ -19,7 +19,7 @@ _NAMED = 6  # models that a sentence names, unless they are the result
 def question(goal: Goal) -> str:
     """Say what is to be decided, and how surely.
 
-    >>> from bayes_at_n.pipeline.config.settle import SettleConfig
+    >>> from bayes_at_n.pipeline.config.multirun import SettleConfig
     >>> question(Goal(SettleConfig(until="top:2"), ["a", "b", "c"], trials=80, block=8))
     'Which 2 are the best? 95% sure'
     """

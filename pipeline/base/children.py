@@ -76,14 +76,8 @@ def die_with(parent: int) -> None:
 def in_fork(work: Callable[[], Iterator[Any]], seconds: float, size: int) -> Iterator[Any]:
     """Yield the items of `work`, run in a forked process, which is killed when the caller stops.
 
-    Args:
-        work: yields picklable items.
-        seconds: limit of its processor time; 0: none.
-        size: see `untrusted.memory_limit`.
-
-    Raises:
-        TimeoutError: it took more processor time.
-        ChildProcessError: it ended otherwise.
+    `seconds`: limit of its processor time, 0: none; `size`: see `memory_limit`. Raises
+    TimeoutError: it took more. ChildProcessError: it ended otherwise.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

@@ -40,12 +40,8 @@ class Taken(UserError):
 def held(path: Path, work: str, wait: bool = False) -> Iterator[None]:
     """Hold the lease file `path`, in an existing folder, within the block.
 
-    Args:
-        path: of the lease.
-        work: what the holder does, for the message to others.
-        wait: wait for another holder instead of raising Taken.
-
-    Raises Taken: another process holds it. OSError: it cannot be written.
+    `work`: what the holder does, for the message to others. `wait`: for another holder, instead of
+    raising Taken. Raises OSError: it cannot be written.
     """
     own, message = token(), ""
     while (other := _acquire(path, own)) is not None:

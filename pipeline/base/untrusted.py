@@ -47,10 +47,7 @@ def printable(path: Path) -> str:
 
 
 def read_text(path: Path, most: int = _MOST) -> str:
-    """Read a UTF-8 file of at most `most` bytes.
-
-    Raises: see `check`; ValueError: it is larger, or not UTF-8.
-    """
+    """Read a UTF-8 file. Raises: see `check`; ValueError: over `most` bytes, or not UTF-8."""
     check(path)
     with path.open("rb") as file:
         data = file.read(most + 1)

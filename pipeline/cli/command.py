@@ -13,8 +13,8 @@ from bayes_at_n.pipeline.cli.verbs import RUN, VERBS, Parser, Verb, declare
 from bayes_at_n.pipeline.config import compose, folder
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.folder import configured
+from bayes_at_n.pipeline.config.multirun import SettleConfig, of_key
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.config.settle import SettleConfig, of_key
 from bayes_at_n.pipeline.store import selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -31,10 +31,7 @@ class Command(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Parse a command line that begins with a verb.
-
-    Raises UserError: no such verb, option or folder, or an argument that is no setting.
-    """
+    """Parse a command line that begins with a verb."""
     name, *rest = arguments
     if name not in VERBS:
         kind = "option" if name[:1] == "-" else "verb"

@@ -62,10 +62,9 @@ def program() -> None:
 
 
 def serve(parent: int, statuses: int) -> int:
-    """Run the command of each line of standard input, with one engine that stays loaded.
+    """Run the command of each line of standard input; an engine stays loaded between them.
 
-    `parent`: a process with which this one ends; `statuses`: file descriptor on which the exit
-    status of each command is written.
+    `parent`: a process with which this one ends; `statuses`: file descriptor for exit statuses.
     """
     from bayes_at_n.pipeline import engines
     from bayes_at_n.pipeline.base import children

@@ -46,11 +46,7 @@ def run_stages(run: Run) -> None:
 
 
 def check_files(cfg: RunConfig) -> None:
-    """Check what stages after sampling need, before hours of sampling.
-
-    Raises UserError: no such prior run, thresholds or rubric, or one that cannot be read; no
-    sandbox for programs.
-    """
+    """Check what stages after sampling need, before hours of sampling."""
     prior, thresholds = cfg.prior.run, cfg.thresholds.file
     if prior is not None and not Path(prior).expanduser().is_dir():
         raise UserError(f"prior={prior}: no such folder; name the folder of another run")

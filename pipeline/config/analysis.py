@@ -225,9 +225,9 @@ class Requirement:
     no_worse: Points | None = None  # NEW - BASE is above minus this
     better: Annotated[float, Field(ge=0, lt=100)] | None = None  # NEW - BASE is above this
 
-    def problems(self) -> Iterator[str]:
+    def __post_init__(self) -> None:
         if (self.no_worse is None) == (self.better is None):
-            yield "no_worse: set either this or `better`, in points"
+            raise ValueError("write {no_worse: POINTS} or {better: POINTS}")
 
     @property
     def bound(self) -> float:
@@ -239,31 +239,17 @@ class Requirement:
 class Policy:
     """Requirements by dataset, with the confidence of all of them together."""
 
-    datasets: dict[str, Any]  # `Requirement` by dataset
+    datasets: Annotated[dict[str, Requirement], Field(min_length=1)]
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     trials: Positive = 80  # limit per question and model with settle=true
 
 
 def load_policy(path: str) -> Policy:
-    """Read a policy.
-
-    Raises UserError: one line with the file, the key and what it must be.
-    """
-    if not Path(path).expanduser().is_file():
-        raise UserError(f"gate={path}: no such file; docs/compare.md shows a policy")
-    key = ""
+    """Read a policy. Raises UserError: one line with the file and the key."""
     try:
         values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-        named = values.get("datasets") if isinstance(values, dict) else None
-        if not isinstance(named, dict) or not named:
+        if not isinstance(values, dict):
             raise UserError("datasets: write datasets: {NAME: {no_worse: 1}}")
-        policy = validated(Policy, {str(name): value for name, value in values.items()})
-        for name, value in policy.datasets.items():
-            key = f"datasets.{name}"
-            if not isinstance(value, dict):
-                raise UserError(f"={value}: write {{no_worse: POINTS}} or {{better: POINTS}}")
-            key += "."
-            policy.datasets[name] = validated(Requirement, {str(k): v for k, v in value.items()})
+        return validated(Policy, values)
     except (OSError, ValueError, yaml.YAMLError, UserError) as error:
-        raise UserError(f"gate={path}: {key}{one_line(error)}") from error
-    return policy
+        raise UserError(f"gate={path}: {one_line(error)}; see docs/compare.md") from error

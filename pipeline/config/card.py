@@ -30,8 +30,7 @@ Recommended = dict[str, tuple[Any, str]]  # by full key: a value, and where the 
 def recommended(model: ModelConfig, download: bool = False) -> Recommended:
     """Return what the authors of a model ask for.
 
-    `download`: whether to get the file from the hub if it is not on this machine. Raises UserError:
-    that failed, or a value in the file is not valid.
+    `download`: get the file from the hub if it is not on this machine.
     """
     card = asdict(model.card)
     template, *named = (card.pop(key) for key in ("chat_template_kwargs", "source", "date"))
@@ -54,10 +53,7 @@ def known(model: ModelConfig) -> Recommended:
 
 
 def apply(cfg: RunConfig, typed: Collection[str]) -> None:
-    """Set what the authors of the model ask for, but for typed settings (full keys).
-
-    Raises UserError: see `recommended`; or they ask for nothing that is known here.
-    """
+    """Set what the authors of the model ask for, but for typed settings (full keys)."""
     if not (found := recommended(cfg.model, download=True)):
         raise UserError(
             f"sampling=card: model {cfg.model.name} has neither a {FILE} that sets sampling nor a"

@@ -87,8 +87,6 @@ def _writable(folder: Path) -> bool:
 def validated(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return settings made of plain values, after checking all of them.
 
-    Raises UserError: one line with full keys, values and what they must be.
-
     >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
     >>> validated(PriorConfig, {"trials": 8})
     Traceback (most recent call last):

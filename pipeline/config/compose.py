@@ -89,10 +89,7 @@ load = functools.partial(load_as, RunConfig)
 
 
 def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
-    """Return the settings of every combination of values, with full keys, the last key fastest.
-
-    Raises UserError: more than 1000 combinations, or values that cannot be enumerated.
-    """
+    """Return the settings of every combination of values, with full keys, the last key fastest."""
     from hydra.errors import HydraException
 
     [settings], lists = split(words, kind), []
@@ -118,8 +115,7 @@ def expand(words: Sequence[str], kind: Any = RunConfig) -> list[list[str]]:
 def folders_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into run folders, with globs expanded, and settings.
 
-    An argument with `=` is a folder if that exists and has a `/` or holds a run. Raises UserError:
-    no such folder.
+    An argument with `=` is a folder if that exists and has a `/` or holds a run.
     """
     paths, settings = [], []
     for word in words:
@@ -171,28 +167,24 @@ def _with_full_key(setting: str, kind: Any, roots: dict[str, Path]) -> list[str]
         names, weighs = ",".join(weights), "dataset_weights" in keys(kind)
         named = [f"dataset={names}" if kind is RunConfig else f"dataset=[{names}]"]
         return named + [f"++dataset_weights.{name}={of}" for name, of in weights.items() if weighs]
-    own = key not in GROUPS  # a group of the user's own, which any verb may have
-    searched = [
-        path for name, path in roots.items() if kind is RunConfig or (own and name != "configs")
-    ]
-    if _is_field(kind, key) or not any(key and (path / key).is_dir() for path in searched):
+    is_own = key not in GROUPS  # perhaps a group of the user's, which any verb may have
+    if is_own:
+        roots = {name: path for name, path in roots.items() if name != "configs" and key}
+    known = key not in keys(kind) and any((path / key).is_dir() for path in roots.values())
+    if not (known if is_own else kind is RunConfig):
         return _field_setting(setting, kind)
     if override.is_delete() or override.package or override.is_sweep_override():
         return [setting]
     if isinstance(value, str) and value:
         local, hub, field = _VALUES.get(key, ("", "", ""))
         is_path = field and _PATH.fullmatch(value)
-        if not is_path and any(os.path.isfile(root / key / f"{value}.yaml") for root in searched):
-            return ["+" * (key not in GROUPS and not override.is_add()) + setting]
+        has_file = any((path / key / f"{value}.yaml").is_file() for path in roots.values())
+        if has_file and not is_path:
+            return ["+" * (is_own and not override.is_add()) + setting]
         if field and (is_path or re.fullmatch(r"[\w.-]+/[\w.-]+", value)):
             text = quoted(os.path.expanduser(value))
             return [f"{key}={local if is_path else hub}", f"{key}.{field}={text}"]
     raise no_choice(key, setting.partition("=")[2], roots)
-
-
-def _is_field(kind: Any, key: str) -> bool:
-    """Return whether a key is a field and no group, such as `dataset` of `compare`."""
-    return "." not in key and key in keys(kind) and not (kind is RunConfig and key in GROUPS)
 
 
 def _field_setting(setting: str, kind: Any) -> list[str]:
@@ -222,11 +214,8 @@ def _field_setting(setting: str, kind: Any) -> list[str]:
         hint = known.get(key) or get_args(known[free[0]])[1]
         if get_origin(hint) is list:
             text = _listed(setting, override)
-        elif str in (hint, *get_args(hint)) and (
-            isinstance(override.value(), bool | int | float)  # 0100 and 1.50 stay as they are
-            or ("," in text and os.path.exists(os.path.expanduser(text)))  # one path, no sweep
-        ):
-            text = quoted(text.strip())
+        elif str in (hint, *get_args(hint)) and isinstance(override.value(), bool | int | float):
+            text = quoted(text.strip())  # 0100 and 1.50 stay as they are
     return [f"{mark}{key}{equals}{text}"]
 
 
@@ -246,10 +235,7 @@ def _listed(setting: str, override: Any) -> str:
 
 @functools.lru_cache(1024)
 def parse(setting: str) -> Any:
-    """Parse a setting with Hydra's grammar, if need be with its value in quotes.
-
-    Raises UserError: not a setting, or an unbalanced quote.
-    """
+    """Parse a setting with Hydra's grammar, if need be with its value in quotes."""
     from hydra.core.override_parser.overrides_parser import OverridesParser  # a tenth of a second
     from hydra.errors import HydraException
 
@@ -295,7 +281,8 @@ def composed(settings: Sequence[str], kind: Any, local: bool = True) -> Iterator
     first, *others = [str(path.resolve()) for path in roots.values()]
     path = ",".join(quoted(f"file://{other}") for other in others)
     words = [f"hydra.searchpath=[{path}]", *(f"~hydra/{group}" for group in _UNUSED.split())]
-    fields = [one for one in settings if _is_field(kind, one.partition("=")[0])]
+    fields = [one for one in settings if one.partition("=")[0] in kind.__dataclass_fields__]
+    fields = [one for one in fields if kind is not RunConfig or one.partition("=")[0] not in GROUPS]
     words += [one for one in settings if one not in fields and not one.startswith("hydra.")]
 
     def used() -> list[tuple[str, str]]:
@@ -421,23 +408,16 @@ def files(group: str, roots: dict[str, Path] | None = None) -> dict[str, Path]:
 
 
 def suite(value: str, roots: dict[str, Path] | None = None) -> dict[str, float]:
-    """Return the weights of the datasets of `suite/NAME`, from configs/dataset/suite/NAME.yaml.
-
-    Raises UserError: no such suite, or its `datasets` are no names with weights above 0.
-    """
+    """Return the weights of the datasets of `suite/NAME`, from configs/dataset/suite/NAME.yaml."""
     known, name = files("dataset/suite", roots), value.removeprefix("suite/")
     if name not in known:
         raise UserError(f"dataset={value}: no such suite ({did_you_mean(name, known)})")
-    try:
+    with contextlib.suppress(yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
         weights = yaml.safe_load(known[name].read_text(encoding="utf-8"))["datasets"]
         found = {quoted(str(of)): float(weight) for of, weight in weights.items()}
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
-        found = {}
-    if not found or not all(0 < weight < math.inf for weight in found.values()):
-        raise UserError(
-            f"{known[name]}: datasets: write {{NAME: WEIGHT, ...}}, with weights above 0"
-        )
-    return found
+        if found and all(0 < weight < math.inf for weight in found.values()):
+            return found
+    raise UserError(f"{known[name]}: datasets: write {{NAME: WEIGHT, ...}}, with weights above 0")
 
 
 def no_choice(group: str, name: str, roots: dict[str, Path] | None = None) -> UserError:

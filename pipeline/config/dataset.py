@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.config.checks import (
 )
 from bayes_at_n.pipeline.config.sampling import AboutConfig, Day
 from bayes_at_n.verifiers.answers import own
-from bayes_at_n.verifiers.code.languages import NAMES as LANGUAGE_NAMES
+from bayes_at_n.verifiers.code.programs import NAMES as LANGUAGE_NAMES
 from bayes_at_n.verifiers.maths.boxed import Policy
 from bayes_at_n.verifiers.maths.conventions import Conventions
 
@@ -123,10 +123,7 @@ class DatasetConfig:
             yield from problems(self.answer, self.pattern, Conventions(**asdict(self.conventions)))
 
     def grader(self) -> tuple[str, str | None]:
-        """Return the kind of answer, with the resolved path and hash of a user's own grader.
-
-        Raises UserError: the grader's file does not exist.
-        """
+        """Return the kind of answer, with the resolved path and hash of a user's own grader."""
         if not self.answer.startswith("python:"):
             return self.answer, None
         try:
@@ -181,8 +178,7 @@ class Term(NamedTuple):
 def parse_filter(text: str) -> list[Term]:
     """Return the comparisons of a filter, all of which must hold.
 
-    A column whose name has spaces stands in backquotes, a text with spaces in quotes. Raises
-    ValueError: it has another form; the rest of a sentence.
+    A column whose name has spaces stands in backquotes, a text with spaces in quotes.
 
     >>> [tuple(term) for term in parse_filter("year == 2024 and `Answer type` != 'a proof'")]
     [('year', '==', '2024'), ('Answer type', '!=', 'a proof')]

@@ -262,8 +262,8 @@ def tidy(run: Run, patience: bool = True) -> None:
 
         @functools.cache
         def is_dead(worker: str) -> bool:
-            certain = not patience or lease.expired(claims.path_of(run.path, worker), PATIENCE_S)
-            return certain and worker not in alive
+            heartbeat = run.path / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"
+            return worker not in alive and (not patience or lease.expired(heartbeat, PATIENCE_S))
 
         for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):
             warn(f"attempts/{line}: its rows are pending again")
@@ -287,7 +287,7 @@ def leave(run: Run, spent: bool = False) -> None:
         contextlib.suppress(OSError, lease.Taken),  # another worker may just have started
         lease.held(run.path / LEAVING, "leaving"),  # a killed worker may have left it
     ):
-        claims.clear(folder, lease.now_of(folder))
+        claims.clear(run.path)
         for path in folder.glob(".*"):  # that killed workers did not get to rename or delete
             path.unlink(missing_ok=True)
         folder.rmdir()

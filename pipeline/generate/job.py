@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import CUT, FINISHED
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import claims, stopping
-from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat
 from bayes_at_n.pipeline.workers.session import Session, Slot
 
 # How long an idle worker waits in case a busy one dies: by then a dead one's claims have expired.
@@ -41,7 +41,7 @@ class Job:
     """
 
     def __init__(
-        self, run: Run, number: int, n_runs: int, watch: Watch, slot: Slot | None = None
+        self, run: Run, number: int, n_runs: int, watch: stopping.Watch, slot: Slot | None = None
     ) -> None:
         self.run, self.number, self.watch = run, number, watch
         self.rows = {row["question_id"]: row for row in run.questions}
@@ -69,13 +69,10 @@ class Job:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Job":
-        self.check = self._stack.enter_context(
-            stopping.unmoved(self.run.path, "attempts were sampled")
-        )
-        self.heartbeat = Heartbeat(self.run.path, self.session.worker, self.check)
-        self._stack.enter_context(self.heartbeat)
+        cfg, enter = self.run.cfg, self._stack.enter_context
+        self.check = enter(stopping.unmoved(self.run.path, "attempts were sampled"))
+        self.heartbeat = enter(Heartbeat(self.run.path, self.session.worker, self.check))
         self.watch.beats.append(self.heartbeat)
-        cfg = self.run.cfg
         in_order = cfg.race or cfg.budget.given  # short attempts must not come first
         length = None if in_order else lambda position: self.mean_length(self.keys[position][0])
         self.claims = Claims(self.heartbeat, self._pending, length=length)
@@ -117,7 +114,7 @@ class Job:
         tidy(self.run)
         runfolder.save(self.run, *runfolder.TRIALS)
         if not runfolder.alive(self.run.path) - {self.session.worker}:
-            claims.clear(self.heartbeat.path.parent, self.heartbeat.now)
+            claims.clear(self.run.path)
         needed = self.claims.read() or runfolder.missing_prompt_logprobs(self.run)
         self.open = bool(needed or runfolder.unproven(self.run))
 
@@ -252,7 +249,7 @@ class Job:
                 for start in range(0, len(missing), _PROMPTS_AT_ONCE):
                     rows = missing[start : start + _PROMPTS_AT_ONCE]
                     prompts = [row["prompt_token_ids"] for row in rows]
-                    with self.watch.awaiting(claims.silence_s(run.cfg.engine)):
+                    with self.watch.awaiting(stopping.silence_s(run.cfg.engine)):
                         values = engine.prompt_logprobs(prompts)
                     for row, logprobs in zip(rows, values, strict=True):
                         row["prompt_logprobs"] = logprobs

@@ -29,11 +29,11 @@ from bayes_at_n.pipeline.generate.job import IDLE_S, Job
 from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import claims, stopping
-from bayes_at_n.pipeline.workers.claims import Watch, any_free
+from bayes_at_n.pipeline.workers import stopping
+from bayes_at_n.pipeline.workers.claims import any_free
 from bayes_at_n.pipeline.workers.process import Work
 from bayes_at_n.pipeline.workers.session import Slot, in_words
-from bayes_at_n.pipeline.workers.stopping import StopFlag, interrupted, writable
+from bayes_at_n.pipeline.workers.stopping import StopFlag, Watch, interrupted, writable
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
 
 
@@ -219,7 +219,7 @@ def _give_up(jobs: Sequence[Job], seconds: float) -> None:
         for job in jobs:
             job.session.end("failed", f"the engine did not answer for {seconds:.0f} s")
     finally:
-        os._exit(claims.HUNG)
+        os._exit(stopping.HUNG)
 
 
 class _Worker:
@@ -247,7 +247,7 @@ class _Worker:
             self._each(Job.check_finished)
         finally:
             # After Ctrl-C its processes may be gone already.
-            with contextlib.suppress(Exception), self.watch.awaiting(claims.LOAD_S):
+            with contextlib.suppress(Exception), self.watch.awaiting(stopping.LOAD_S):
                 engines.leave(engine)
 
     def _load(self) -> engines.Engine:
@@ -259,7 +259,7 @@ class _Worker:
         if self.show_progress and not engines.loaded(cfg, longest):
             note(f"loading {cfg.model.name} with {cfg.engine.name} ...")
         try:
-            with stopping.at_once(self.stop), self.watch.awaiting(claims.LOAD_S):
+            with stopping.at_once(self.stop), self.watch.awaiting(stopping.LOAD_S):
                 return engines.load(cfg, longest, rows)
         except stopping.StopNow:
             self._interrupt()

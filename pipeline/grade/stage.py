@@ -209,10 +209,10 @@ class _Row(BaseModel):
 def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
     """Return the gold answer of a row, of programs the packed tests. Raises UserError."""
     if cfg.dataset.answer == "code":
-        from bayes_at_n.verifiers.code import tests
+        from bayes_at_n.verifiers.code import programs
 
         try:
-            return tests.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
+            return programs.pack(row, cfg.dataset.fields.answer, cfg.dataset.language)
         except ValueError as error:
             raise UserError(f"{place}: {error}") from error
     if row.get("gold") is None:
@@ -224,7 +224,7 @@ def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """Grade every row of a JSON Lines file; write the rows with grades to `target`, in order.
 
     A row is an object with `completion` and `gold`, or for programs with the columns of their tests
-    (`verifiers.code.tests.pack`). It may have `truncated` or a `finish_reason`
+    (`verifiers.code.programs.pack`). It may have `truncated` or a `finish_reason`
     ("length" or "repetition": cut off) and, for multiple choice, `choices` in the order in which
     they were shown. Other fields are copied. Raises UserError: a bad row, before anything is
     graded, or a file that cannot be used.

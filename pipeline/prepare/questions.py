@@ -278,10 +278,10 @@ def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list
     """Return the gold answer in a row, read as `dataset.gold` and `dataset.gold_after` say."""
     name = cfg.fields.answer
     if cfg.answer == "code":
-        from bayes_at_n.verifiers.code import tests
+        from bayes_at_n.verifiers.code import programs
 
         try:
-            return tests.pack(row, name, cfg.language)
+            return programs.pack(row, name, cfg.language)
         except ValueError as error:
             raise UserError(f"{position}: {error}; found {_listed(row)}") from error
     value, where = _joined(row, name, "answer", position, notes), f"{position}: field {name!r}"

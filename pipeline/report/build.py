@@ -43,7 +43,7 @@ from bayes_at_n.pipeline.report.panels import Panel
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.outcomes import PENDING
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.verifiers.code import tests
+from bayes_at_n.verifiers.code import programs
 
 LIMIT = 10_000_000  # bytes; email adds a third, and servers accept 20 or 25 million
 SPARE = 500  # bytes of it for the sentence on what is left out
@@ -252,7 +252,7 @@ def _datasets(
             gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
             golds = [gold[qid] for qid in cohort.members[0].question_ids]
             if cohort.members[0].run.cfg.dataset.answer == "code":
-                golds = [tests.shown(gold) for gold in golds]
+                golds = [programs.shown(gold) for gold in golds]
             panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
     return [panel for panel, _ in made]
 

@@ -30,7 +30,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Ints
 from bayes_at_n.scoring import Labeled
 from bayes_at_n.scoring.numerics.inputs import Floats, values
-from bayes_at_n.verifiers.judge.agreement import krippendorff
+from bayes_at_n.verifiers.judge.quality import krippendorff
 
 Row = dict[str, Any]
 Parts = dict[str, Any]

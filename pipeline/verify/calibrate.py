@@ -17,8 +17,8 @@ from bayes_at_n.pipeline.display.table import Table, columns, show
 from bayes_at_n.pipeline.score import labels
 from bayes_at_n.pipeline.store import outcomes, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.verifiers.judge import agreement, calibration, quality
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge import calibration, quality
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "ece": "ECE", "auroc": "AUROC of P(A)"}
 _MANY = 20  # attempts at least, all accepted, that suggest a broken verifier
@@ -159,7 +159,7 @@ def report(run: Run) -> None:
             temperature = best.temperature
             fitted = {"temperature": temperature, "stderr": best.stderr, "fitted": best.fitted}
     correct = pc.equal(comparable["outcome"], "correct").to_numpy()
-    both = agreement.agreement(correct, of_labels(comparable).argmax(axis=1))
+    both = quality.agreement(correct, of_labels(comparable).argmax(axis=1))
     measures = _measured(attempts, temperature) or {}
     _show(measures, both, len(attempts) - len(comparable))
     if measures:
@@ -168,7 +168,7 @@ def report(run: Run) -> None:
     runfolder.write_json(run.path / "verdicts" / "_calibration.json", measures)
 
 
-def _show(measures: dict[str, Any], both: agreement.Agreement, left_out: int) -> None:
+def _show(measures: dict[str, Any], both: quality.Agreement, left_out: int) -> None:
     """Print the calibration, the 2×3 table of grader against verifier, and kappa."""
     if measures:
         rows, heads = list[dict[str, Any]](), columns(align="left", measure="measure")

@@ -39,7 +39,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import prompts
 from bayes_at_n.pipeline.workers.stopping import unmoved
 from bayes_at_n.prompts import turns
-from bayes_at_n.verifiers.judge import agreement, judgement
+from bayes_at_n.verifiers.judge import judgement, quality
 from bayes_at_n.verifiers.maths.boxed import final_part
 
 TRIES = 3  # samples of a vote at most; with temperature 0 one, since all are equal
@@ -392,7 +392,7 @@ def report(run: Run, judge: Run) -> None:
     if any(len(of) > 1 for of in votes):
         units = votes if said.points is None else [[*map(int, of)] for of in votes]
         scale = "nominal" if said.points is None else "interval"
-        found = agreement.krippendorff(units, scale, rows["question_id"].to_pylist())
+        found = quality.krippendorff(units, scale, rows["question_id"].to_pylist())
         measures["alpha"] = found._asdict() | {"scale": scale}
         ends = f"{found.alpha:.3f} (95%: {found.low:.3f} to {found.high:.3f})"
         results.print(f"agreement of {found.votes} votes: Krippendorff's alpha {ends}")

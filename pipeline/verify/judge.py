@@ -26,10 +26,10 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.shards import metadata
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Plan, Prompts, Text, read_batch
-from bayes_at_n.pipeline.workers import claims, stopping
-from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat, Watch
+from bayes_at_n.pipeline.workers import stopping
+from bayes_at_n.pipeline.workers.claims import Claims, Heartbeat
 from bayes_at_n.pipeline.workers.session import Session, Slot
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 KEPT = "Finished verdicts are kept; the same command continues"
 _MADE_BY = b"made_by"
@@ -138,7 +138,7 @@ def judge(
     with contextlib.ExitStack() as stack:
         run = Run(cfg)
         intact = stack.enter_context(stopping.unmoved(run.path, "attempts were verified"))
-        watch = stack.enter_context(Watch(partial(_hung, cfg)))
+        watch = stack.enter_context(stopping.Watch(partial(_hung, cfg)))
         share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
 
         def step() -> None:
@@ -146,7 +146,7 @@ def judge(
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
-        with watch.awaiting(claims.LOAD_S):
+        with watch.awaiting(stopping.LOAD_S):
             verifier = Judge(cfg, plan.longest)
         stack.callback(_leave, verifier, watch)
         made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
@@ -155,7 +155,7 @@ def judge(
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
         for number in share.claimed(verifier, step):
             if texts := read_batch(run, plan, number):
-                with watch.awaiting(claims.silence_s(cfg.engine)):
+                with watch.awaiting(stopping.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
                 if share.claims.lost(number):
                     continue
@@ -201,7 +201,7 @@ class _Share:
 
 
 @contextlib.contextmanager
-def _shared(plan: Plan, session: Session, watch: Watch) -> Iterator[_Share]:
+def _shared(plan: Plan, session: Session, watch: stopping.Watch) -> Iterator[_Share]:
     """Yield this worker's share; write its session and heartbeat, and how it ended."""
     with Heartbeat(plan.work, session.worker) as beat:
         watch.beats.append(beat)
@@ -219,9 +219,9 @@ def _hung(cfg: RunConfig, seconds: float) -> None:
     try:  # then end the process: nothing else frees the GPU of its engine
         fail(f"{cfg.engine.key}={cfg.engine.name} hangs: no response in {seconds:g} s. {KEPT}")
     finally:
-        os._exit(claims.HUNG)
+        os._exit(stopping.HUNG)
 
 
-def _leave(verifier: Judge, watch: Watch) -> None:
+def _leave(verifier: Judge, watch: stopping.Watch) -> None:
     with watch.awaiting(), contextlib.suppress(Exception):  # its processes may have ended
         engines.leave(verifier.engine)

@@ -33,8 +33,8 @@ from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
 from bayes_at_n.pipeline.verify.prompts import Plan
 from bayes_at_n.pipeline.workers.stopping import Check, StopFlag, unmoved
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
-from bayes_at_n.verifiers.judge import calibration, guards
-from bayes_at_n.verifiers.judge.labels import LABELS
+from bayes_at_n.verifiers.judge import calibration, quality
+from bayes_at_n.verifiers.judge.calibration import LABELS
 
 _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
@@ -220,8 +220,8 @@ def check(run: Run, attempts: pa.Table) -> None:
     labeled, correct = attempts["truth"].is_valid().to_numpy(), pc.equal(attempts["truth"], 0)
     truth, bases_known = correct.drop_null().to_numpy(), None if bases is None else bases[labeled]
     limits: dict[str, Any] = {"temperature": v.temperature, "mass_floor": v.least_mass}
-    problems = guards.check_verdicts(logprobs, bases, **limits)
-    problems = problems or guards.check_verdicts(logprobs[labeled], bases_known, truth, **limits)
+    problems = quality.check_verdicts(logprobs, bases, **limits)
+    problems = problems or quality.check_verdicts(logprobs[labeled], bases_known, truth, **limits)
     if problems:
         remedy = "check verifier.prompt, verifier.labels and chat template, or verifier=none"
         raise UserError(f"verifier.id={v.id}, prompt {v.prompt}: {'; '.join(problems)}; {remedy}")

@@ -23,10 +23,9 @@ from bayes_at_n.pipeline.base.errors import DamagedData, Interrupted, UserError
 from bayes_at_n.pipeline.base.program import IMPORTED_FROM, run_and_exit
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.workers import devices, stopping
-from bayes_at_n.pipeline.workers.claims import HUNG
 from bayes_at_n.pipeline.workers.devices import Share
 from bayes_at_n.pipeline.workers.session import Slot
-from bayes_at_n.pipeline.workers.stopping import StopFlag
+from bayes_at_n.pipeline.workers.stopping import HUNG, StopFlag
 
 PROGRAM = [sys.executable, "-m", __name__]
 _CACHES = "VLLM_CACHE_ROOT TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR FLASHINFER_WORKSPACE_BASE"

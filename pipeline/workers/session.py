@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.workers import claims
 from bayes_at_n.pipeline.workers.devices import on_gpus
 
 SAVE_S = 5.0
@@ -250,7 +250,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         state = "ended" if ended else "dead"
     touched = 0.0
     with contextlib.suppress(OSError):  # there is no heartbeat
-        touched = claims.path_of(folder, name).stat().st_mtime
+        touched = (folder / runfolder.CLAIMS / f"{name}{lease.SUFFIX}").stat().st_mtime
     return Worker(
         name=name,
         alive=alive,

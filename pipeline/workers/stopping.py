@@ -5,19 +5,27 @@ Finished attempts are kept, and the user gets one readable line.
 
 import contextlib
 import errno
+import math
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
-from bayes_at_n.pipeline.base import children
+from bayes_at_n.pipeline.base import children, program
 from bayes_at_n.pipeline.base.atomic import GONE
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import Interrupted, TryAgain, UserError, one_line
+from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.pipeline.workers.claims import Heartbeat
 
+HANG_S, LOAD_S = 600.0, 3600.0  # longer than any step of an engine, and than loading one
+HUNG = 86  # exit status of a process whose engine does not respond
 PROBE_S = 20.0  # the longest that a probe of a server may take: sampling waits for it
 # Errors of a disk that trying again does not mend.
 _PERMANENT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -122,7 +130,7 @@ class Moved(UserError):
     """A run folder was deleted, renamed or replaced while a command worked in it."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def unmoved(folder: Path, work: str) -> Iterator[Check]:
     """Yield a check that the folder is still the one that it was on entry.
 
@@ -152,3 +160,66 @@ def unmoved(folder: Path, work: str) -> Iterator[Check]:
         raise
     finally:
         os.close(handle)
+
+
+class Watch:
+    """A thread that checks the engine every `HEARTBEAT_S` and touches heartbeats while it responds.
+
+    `hung`: called once, in that thread, with the limit in seconds, if a block of `awaiting` takes
+    longer; heartbeats are no longer touched then.
+
+    Attributes:
+        beats: the heartbeats to touch, one per run; may be changed at any time.
+    """
+
+    def __init__(self, hung: Callable[[float], None]) -> None:
+        self.beats: list[Heartbeat] = []
+        self._hung, self._stop = hung, threading.Event()
+        self._awaited = 0.0, math.inf  # start and limit of the current wait
+        self._thread = threading.Thread(target=self._check, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @contextlib.contextmanager
+    def awaiting(self, seconds: float | None = None) -> Iterator[None]:
+        """Limit a block in which the engine has control to `seconds`, by default `HANG_S`.
+
+        Time outside such blocks has no limit: a file system may block for as long as it likes. An
+        inner block without limit (math.inf) is for when the engine waits for us; after it the limit
+        of the outer one starts over.
+        """
+        outer, self._awaited = self._awaited[1], (time.monotonic(), seconds or HANG_S)
+        try:
+            yield
+        finally:
+            self._awaited = time.monotonic(), outer
+
+    def _check(self) -> None:
+        awake = excused = time.monotonic()
+        while not self._stop.wait(claims.HEARTBEAT_S):
+            now, (since, limit) = time.monotonic(), self._awaited
+            # This process was suspended, or the file system blocked, and the engine perhaps too.
+            if now - awake > 3 * claims.HEARTBEAT_S:
+                excused = now
+            awake = now
+            if now - max(since, excused) > limit:
+                return self._hung(limit)
+            for beat in tuple(self.beats):
+                with contextlib.suppress(OSError):  # it was deleted
+                    os.utime(beat.path)
+
+
+def silence_s(engine: EngineConfig) -> float:
+    """Return how many seconds a step may take; for servers, time for retries is added.
+
+    >>> silence_s(EngineConfig("vllm")) == HANG_S < silence_s(EngineConfig("openai"))
+    True
+    """
+    served = program.kind(engine.name).served
+    return HANG_S + served * (engine.patience_s + engine.timeout_s)

@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.adaptive import live, looks
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
 from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, states
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.config.multirun import SettleConfig
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.workers.resident import Order, Residents

@@ -14,8 +14,8 @@ from bayes_at_n.pipeline.adaptive.race import states
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config import settle as config
-from bayes_at_n.pipeline.config.settle import PlanConfig
+from bayes_at_n.pipeline.config import multirun as config
+from bayes_at_n.pipeline.config.multirun import PlanConfig
 from bayes_at_n.scoring.sequential import Target, simulate
 
 

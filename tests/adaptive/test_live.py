@@ -22,7 +22,7 @@ from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import MODES
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import compose, settle
+from bayes_at_n.pipeline.config import compose, multirun
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate import stage
 from bayes_at_n.pipeline.store import runfolder
@@ -111,7 +111,7 @@ def up_to_the_next_look(seen: Course, turns: object = None) -> Any:
 
 @functools.cache
 def planned(*more: str) -> Plan:
-    return plan.make(settle.load([*RACE, *more]))
+    return plan.make(multirun.load_settle([*RACE, *more]))
 
 
 def recorded(folder: Path = FOLDER) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import Course, states
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.config.multirun import SettleConfig
 
 
 def test_looks_stay_in_the_log(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from bayes_at_n.pipeline.adaptive import live, plan
 from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.plan import Goal
 from bayes_at_n.pipeline.adaptive.race import states
-from bayes_at_n.pipeline.config import settle
-from bayes_at_n.pipeline.config.settle import SettleConfig
+from bayes_at_n.pipeline.config import multirun
+from bayes_at_n.pipeline.config.multirun import SettleConfig
 from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 
@@ -46,7 +46,7 @@ def test_what_is_decided_is_that_of_the_same_rounds_in_order(
             own = [f"model.name={name}", "sampling.seeds=independent", *RACE[3:4], *RACE[8:9]]
             lines = {f"{of}-{question}": "." for question in names}
             make_run(Path("runs", of, name), lines, *own, f"dataset.name={of}")
-    planned = plan.make(settle.load([*RACE, f"dataset.name={','.join(sets)}"]))
+    planned = plan.make(multirun.load_settle([*RACE, f"dataset.name={','.join(sets)}"]))
     seen, _ = live.settle(planned)
 
     questions = [f"{of}-{question}" for of in sets for question in names]
@@ -106,5 +106,5 @@ def test_a_place_is_what_one_engine_takes(
     monkeypatch.setattr(live.devices, "on_gpus", lambda cfg: True)
     monkeypatch.setattr(live.devices, "visible_gpus", lambda: [*"01234"])
     monkeypatch.chdir(tmp_path)  # where no run of a demo is
-    planned = plan.make(settle.load(["model=demo,qwen3-4b", "dataset=demo", *settings]))
+    planned = plan.make(multirun.load_settle(["model=demo,qwen3-4b", "dataset=demo", *settings]))
     assert live.places(planned.contenders) == expected

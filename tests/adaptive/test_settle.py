@@ -13,7 +13,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import live, plan, settle
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import settle as config
+from bayes_at_n.pipeline.config import multirun as config
 from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.scoring.sequential import Race, Target
@@ -142,7 +142,7 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
 )
 def test_what_cannot_be(arguments: list[str], named: str) -> None:
     with pytest.raises(UserError, match=named):
-        plan.make(config.load(arguments))
+        plan.make(config.load_settle(arguments))
 
 
 BANKED = 120

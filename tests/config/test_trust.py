@@ -14,7 +14,7 @@ from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.api.verbs import load_run
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config import compose, settle, trust
+from bayes_at_n.pipeline.config import compose, multirun, trust
 from bayes_at_n.pipeline.config.folder import dump, load_folder
 from bayes_at_n.pipeline.config.records import RecordsConfig
 from bayes_at_n.pipeline.config.resources import EngineConfig
@@ -187,10 +187,10 @@ def test_what_a_folder_says_reaches_no_job_unasked(
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=r"dataset\.answer="):
-        plan.make(settle.load([str(folder)]))
+        plan.make(multirun.load_settle([str(folder)]))
     record["made_by_this_user"] = trust.sign(json.dumps(record["arguments"]))
     for words in (["trust=true"], []):
-        assert len(plan.make(settle.load([str(folder), *words])).contenders) == 2
+        assert len(plan.make(multirun.load_settle([str(folder), *words])).contenders) == 2
         (folder / "plan.json").write_text(json.dumps(record))
 
 

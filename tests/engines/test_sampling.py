@@ -26,7 +26,7 @@ NAMES += " seed thinking_token_budget repetition_detection"
 PARAMS = """
 import dataclasses, json
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.store.runfolder import CHANGES, RESOURCES
+from bayes_at_n.pipeline.store.provenance import CHANGES, RESOURCES
 from vllm.engine.arg_utils import EngineArgs
 from bayes_at_n.pipeline.engines.vllm import _sampling_params
 found = []
@@ -105,7 +105,8 @@ import transformers
 from vllm.reasoning import ReasoningParserManager
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.engines import Request, text
+from bayes_at_n.pipeline.engines import Request
+from bayes_at_n.pipeline.engines import text as texts
 from bayes_at_n.pipeline.engines.text import ended
 folder = FOLDER
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -114,16 +115,16 @@ def load(*more):
 def read(text, reason="stop", *more):
     cfg = load(*more)
     ids = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id] * (reason == "stop")
-    parser = text.Parser(cfg, tokenizer)
+    parser = texts.Parser(cfg, tokenizer)
     made = ended(tokenizer, cfg, Request("q", 0, [1], 99, 1), ids, None, reason, parser)
     assert made["token_ids"] == ids[: len(made["token_ids"])] and made["finish_reason"] == reason
     assert len(made["token_ids"]) == len(ids) or cfg.stops
     return made["text"]
 types = [*transformers.CONFIG_MAPPING.keys(), "kimi_k3", "deepseek_v41"]  # and vLLM's own
-assert all(any(t.startswith(start) for t in types) for start in text._OF_TYPE)
-known = {*text._OF_TYPE.values(), *text._OF_MARK.values()}
+assert all(any(t.startswith(start) for t in types) for start in texts._OF_TYPE)
+known = {*texts._OF_TYPE.values(), *texts._OF_MARK.values()}
 assert known <= {*ReasoningParserManager.list_registered()}
-assert text.name_of(load("model.reasoning_parser=auto").model, tokenizer) == "qwen3"
+assert texts.name_of(load("model.reasoning_parser=auto").model, tokenizer) == "qwen3"
 auto, r1, seed = (f"model.reasoning_parser={n}" for n in ("auto", "deepseek_r1", "seed_oss"))
 found = [
     read("<think>2, 4</think>So 6.", "stop", auto),

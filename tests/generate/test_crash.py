@@ -113,10 +113,10 @@ def test_kills_before_the_first_attempt_do_no_harm(
 KILLED = """
 import os, signal
 from bayes_at_n.pipeline.workers import claims
-def killed(folder, now, clear=claims.clear):
-    if not (folder.parent / "leaving.lease").exists():
-        return clear(folder, now)
-    (folder / ".clock-of-the-killed").touch()
+def killed(run, clear=claims.clear):
+    if not (run / "leaving.lease").exists():
+        return clear(run)
+    (run / "claims" / ".clock-of-the-killed").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 claims.clear = killed
 """

@@ -39,7 +39,7 @@ def machine(folder: Path, monkeypatch: pytest.MonkeyPatch, *mebibytes: int) -> N
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(devices.environment, "version", lambda name: None)
+    monkeypatch.setattr(devices.program, "version", lambda name: None)
 
 
 def large(folder: Path, *settings: str, weights: int = 65_527_752_704, **more: Any) -> RunConfig:

@@ -9,8 +9,8 @@ from helpers import make_run
 from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config import multirun as settings
+from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.prepare import questions
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import evaluate, windows
@@ -42,7 +42,7 @@ SUMS = ("model=custom", "dataset=jsonl", "sampling.prompt_logprobs=false", "veri
 
 
 def planned(*arguments: str) -> tuple[settings.Request[TrajectoryConfig], Series]:
-    given = settings.load(arguments)
+    given = settings.load_trajectory(arguments)
     return given, windows.plan(given)
 
 

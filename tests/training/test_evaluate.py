@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.trajectory import MergeConfig
+from bayes_at_n.pipeline.config.multirun import MergeConfig
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.training import evaluate, merge, tracks, trajectory
 from bayes_at_n.pipeline.training.windows import Evaluation

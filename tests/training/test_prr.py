@@ -17,8 +17,8 @@ from scipy.stats import norm, rankdata
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.config.multirun import ReversalConfig
 from bayes_at_n.pipeline.config.records import RecordsConfig
-from bayes_at_n.pipeline.config.trajectory import ReversalConfig
 from bayes_at_n.pipeline.records.importing import import_records
 from bayes_at_n.pipeline.training import prr
 

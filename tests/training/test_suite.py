@@ -17,12 +17,11 @@ from made_windows import DEMO
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.config.trajectory import TrajectoryConfig
+from bayes_at_n.pipeline.config import multirun as settings
+from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.training import forms, stability, tracks, windows
-from bayes_at_n.pipeline.training.protocols import Tokens
-from bayes_at_n.pipeline.training.suite import BENCHMARKS
-from bayes_at_n.pipeline.training.tracks import Track
+from bayes_at_n.pipeline.training.tracks import Tokens, Track
+from bayes_at_n.pipeline.training.windows import BENCHMARKS
 
 TABLE_2 = ["AGIEval", "RACE", "SQuAD2.0", "MMLU", "CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus"]
 TABLE_2 += ["CMATH", "HumanEval", "MBPP", "MBPP-Plus", "HumanEval-Plus"]  # in MaP's order
@@ -80,7 +79,7 @@ def stand_ins(place: Path, number: int) -> None:
 
 def test_each_benchmark_has_its_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    request = settings.load(["model=demo", f"checkpoints={DEMO}", "suite=map"])
+    request = settings.load_trajectory(["model=demo", f"checkpoints={DEMO}", "suite=map"])
     assert request.cfg.merge.windows == [4, 5] and list(BENCHMARKS) == TABLE_2
     made = windows.plan(request)
     runs = {(e.dataset, e.kind): e.run.cfg for e in made.evaluations}
@@ -90,11 +89,11 @@ def test_each_benchmark_has_its_protocols(tmp_path: Path, monkeypatch: pytest.Mo
     assert runs["mmlu", "likelihood"].prompt.name == "letter"
     assert {kind for name, kind in runs if name == "race"} == {"likelihood"}
     assert {kind for name, kind in runs if name == "cmath"} == {"greedy"}
-    typed = settings.load([*request.arguments, "trials=2", "merge.keep=false"])
+    typed = settings.load_trajectory([*request.arguments, "trials=2", "merge.keep=false"])
     trials = {e.run.cfg.sampling.trials for e in windows.plan(typed).evaluations if not e.kind}
     assert trials == {2} and typed.cfg.merge.windows == [4, 5]
     with pytest.raises(UserError, match="dataset=demo: leave it out"):
-        windows.plan(settings.load([*typed.arguments, "dataset=demo"]))
+        windows.plan(settings.load_trajectory([*typed.arguments, "dataset=demo"]))
 
 
 def made(name: str, window: int, R: Any, greedy: Any = None) -> Track:

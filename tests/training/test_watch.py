@@ -21,8 +21,8 @@ from made_windows import DEMO, SUMS, checkpoint, finish, sums
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main
-from bayes_at_n.pipeline.config import trajectory as settings
-from bayes_at_n.pipeline.training import saved, trajectory
+from bayes_at_n.pipeline.config import multirun as settings
+from bayes_at_n.pipeline.training import stability, trajectory
 from bayes_at_n.pipeline.training.watch import Watch, signature
 
 OWN = [*SUMS, "watch=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=8"]
@@ -71,7 +71,7 @@ def test_a_checkpoint_that_is_still_written_is_not_whole(
 def test_two_looks_alike_make_a_checkpoint_and_none_is_forgotten(
     place: Path, capsys: Capsys
 ) -> None:
-    request = settings.load(OWN)
+    request = settings.load_trajectory(OWN)
     seen = Watch(request)
     seen.look()
     assert not seen.known and not seen.next()
@@ -104,7 +104,7 @@ def test_points_have_the_change_its_z_and_probability_tau_and_cost(place: Path) 
     marks = [["11000000", "10000000"], ["11110000", "11000000"], ["11100000", "11000000"]]
     for step in (1, 2, 3):
         checkpoint(place / "t" / f"s-{step}", float(step))
-    request = settings.load([*OWN, "greedy=false", "merge=[]"])
+    request = settings.load_trajectory([*OWN, "greedy=false", "merge=[]"])
     seen = Watch(request)
     write_questions(place / "sums.jsonl", sums(2))
     seen.look()
@@ -115,7 +115,7 @@ def test_points_have_the_change_its_z_and_probability_tau_and_cost(place: Path) 
     seen.look()
     assert not seen.next()
     assert seen.series is not None
-    rows = seen.points(saved.read(seen.series, request))
+    rows = seen.points(stability.read(seen.series, request))
     R = np.array([[[int(mark) for mark in text] for text in of] for of in marks])
     scores = scoring.avg(R)[0]
     for i, row in enumerate(rows):

@@ -8,13 +8,13 @@ from made_windows import DEMO, ckpts, planned
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config import trajectory as settings
+from bayes_at_n.pipeline.config import multirun as settings
 from bayes_at_n.pipeline.store import provenance
 from bayes_at_n.pipeline.training import windows
 
 
 def test_own_settings_and_those_of_runs_are_told_apart() -> None:
-    found = settings.load(
+    found = settings.load_trajectory(
         ["model=demo", "dataset=demo,aime25", "checkpoints=[a, b]", "merge=8,4,4", "tag=t",
          "merge.keep=false", "output=2", "sampling.trials=4", "metrics=pass@16,maj@4"]
     )  # fmt: skip
@@ -23,10 +23,10 @@ def test_own_settings_and_those_of_runs_are_told_apart() -> None:
     assert found.cfg.prices.output == 2 and found.cfg.prices.cache_miss == 1.25
     assert found.models == [["model=demo", "tag=t", "sampling.trials=4"]]
     assert found.datasets == [["dataset=demo"], ["dataset=aime25"]]
-    assert settings.load(["checkpoints=a"]).cfg.merge.windows == [4]
-    two = settings.load(["checkpoints.x=a", "checkpoints.y=b,c"]).cfg.checkpoints
+    assert settings.load_trajectory(["checkpoints=a"]).cfg.merge.windows == [4]
+    two = settings.load_trajectory(["checkpoints.x=a", "checkpoints.y=b,c"]).cfg.checkpoints
     assert two == {"x": ["a"], "y": ["b", "c"]}
-    globs = settings.load(["checkpoints=t/step-[0-9]*,u/step-3[0-9]"]).cfg.checkpoints
+    globs = settings.load_trajectory(["checkpoints=t/step-[0-9]*,u/step-3[0-9]"]).cfg.checkpoints
     assert globs == {"": ["t/step-[0-9]*", "u/step-3[0-9]"]}
 
 

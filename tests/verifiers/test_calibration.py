@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayes_at_n.verifiers.judge.agreement import agreement
 from bayes_at_n.verifiers.judge.calibration import (
     a_against_b,
     baseline,
@@ -20,11 +19,12 @@ from bayes_at_n.verifiers.judge.calibration import (
     lowers_loss,
     of_attempts,
 )
-from bayes_at_n.verifiers.judge.guards import check_verdicts
 from bayes_at_n.verifiers.judge.quality import (
+    agreement,
     auroc,
     brier,
     calibration_error,
+    check_verdicts,
     nll,
     reliability,
 )

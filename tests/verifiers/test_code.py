@@ -26,8 +26,8 @@ from bayes_at_n.pipeline.config import compose, trust
 from bayes_at_n.pipeline.grade import stage
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.verifiers.code import extract, run, sandbox, tests
-from bayes_at_n.verifiers.code.languages import LANGUAGES
+from bayes_at_n.verifiers.code import run, sandbox
+from bayes_at_n.verifiers.code.programs import LANGUAGES, find, pack
 from bayes_at_n.verifiers.maths.conventions import Grade
 
 HOSTILE = Path(__file__).with_name("hostile_programs.txt")
@@ -48,7 +48,7 @@ sandboxed = pytest.mark.skipif(not _works(), reason="bubblewrap is not installed
 def grades(row: dict[str, Any], *programs: str, **limits: Any) -> list[Grade]:
     """Grade programs on the tests of a row, in order."""
     limits = {"box": "bubblewrap", "workers": 4, "timeout_s": 1, "memory_mb": 512} | limits
-    gold = tests.pack(row)
+    gold = pack(row)
     found = run.grade([(gold, program) for program in dict.fromkeys(programs)], **limits)
     return [found[gold, program] for program in programs]
 
@@ -69,8 +69,8 @@ def grades(row: dict[str, Any], *programs: str, **limits: Any) -> list[Grade]:
     ],
 )
 def test_the_program_of_a_response(text: str, program: str | None) -> None:
-    gold = tests.pack({"prompt": "def f():\n", "entry_point": "f", "test": "def check(c): pass"})
-    assert extract.find(text, gold).answer == program
+    gold = pack({"prompt": "def f():\n", "entry_point": "f", "test": "def check(c): pass"})
+    assert find(text, gold).answer == program
 
 
 def test_private_tests_name_no_class() -> None:
@@ -83,9 +83,9 @@ def test_private_tests_name_no_class() -> None:
         packed = base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
         if wanted is None:
             with pytest.raises(ValueError, match="system"):
-                tests.pack(row | {"private_test_cases": packed})
+                pack(row | {"private_test_cases": packed})
         else:
-            assert json.loads(tests.pack(row | {"private_test_cases": packed}))["runs"] == wanted
+            assert json.loads(pack(row | {"private_test_cases": packed}))["runs"] == wanted
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_private_tests_name_no_class() -> None:
 )
 def test_rows_without_tests(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        tests.pack(row)
+        pack(row)
 
 
 @pytest.mark.soak
@@ -114,7 +114,7 @@ def test_solutions_of_human_eval() -> None:
         ([row["canonical_solution"] for row in rows], "correct"),
         (["    return\n"] * len(rows), "wrong"),
     ):
-        pairs = [(tests.pack(row), program) for row, program in zip(rows, programs, strict=True)]
+        pairs = [(pack(row), program) for row, program in zip(rows, programs, strict=True)]
         found = run.grade(pairs, box="bubblewrap", workers=4, timeout_s=3, memory_mb=1024)
         assert Counter(grade.outcome for grade in found.values()) == {outcome: 164}
 
@@ -131,7 +131,7 @@ def test_solutions_of_samples(name: str) -> None:
 @sandboxed
 def test_a_run(tmp_path: Path) -> None:
     """Graded, scored and reported like any other; another sandbox makes its grades stale."""
-    gold = tests.pack({"test_list": SQUARE})
+    gold = pack({"test_list": SQUARE})
     square = "<think>x</think>\n```python\ndef f(x): return x * x\n```\n"
     texts = {"q": [square, square.replace("x * x", "1"), "I do not know."]}
     run = make_run(
@@ -264,16 +264,16 @@ def test_other_languages(language: str) -> None:
     """One right program, one wrong, one that is none; where the language is installed."""
     if not _works("bubblewrap", language):
         pytest.skip(f"{language} is not installed")
-    gold = tests.pack({"input": ["3\n", "5\n"], "output": ["9\n", "25\n"]}, language=language)
+    gold = pack({"input": ["3\n", "5\n"], "output": ["9\n", "25\n"]}, language=language)
     fenced = f"So:\n```{language}\n{_READ[language]}\n```\n```python\nprint(9)\n```\n"
-    program = extract.find(fenced, gold).answer or ""
+    program = find(fenced, gold).answer or ""
     programs = [program.replace("@", "x * x"), program.replace("@", "9"), "}" + program]
     limits: dict[str, Any] = {"workers": 2, "timeout_s": 2, "memory_mb": 1024}
     found = [*run.grade([(gold, one) for one in programs], box="bubblewrap", **limits).values()]
     assert [grade.outcome for grade in found] == ["correct", "wrong", "wrong"]
     assert [grade.layer for grade in found] == ["tests", "tests", "exception"]
     with pytest.raises(ValueError, match="in Python"):
-        tests.pack({"test_list": SQUARE}, language=language)
+        pack({"test_list": SQUARE}, language=language)
 
 
 def hostile(here: Path, victim: int, port: int) -> dict[str, str]:

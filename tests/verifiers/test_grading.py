@@ -1,67 +1,21 @@
 """Grading with the real math_verify, in real worker processes that are really killed."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
-from decimal import localcontext
-from fractions import Fraction
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from helpers import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bayes_at_n.verifiers import Outcome, grade
-from bayes_at_n.verifiers.answers import grading
-from bayes_at_n.verifiers.maths import symbolic
-from bayes_at_n.verifiers.maths.compare import compare
-from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
+from bayes_at_n.verifiers import Grade, Outcome, check_golds, grade, grade_answer
+from bayes_at_n.verifiers.answers import grading, own
+from bayes_at_n.verifiers.maths.lexer import MAX_CHARS
 
 
 def outcomes_of(pairs: list[tuple[str, str]], **limits: Any) -> dict[tuple[str, str], Outcome]:
     return {pair: graded.outcome for pair, graded in grade(pairs, **limits).items()}
-
-
-rationals = st.fractions(max_denominator=10**6)
-
-
-def spellings(value: Fraction) -> list[str]:
-    top, bottom = value.numerator, value.denominator
-    texts = [
-        rf"\frac{{{top}}}{{{bottom}}}",
-        f"{top}/{bottom}",
-        rf"$\dfrac{{{2 * top}}}{{{2 * bottom}}}$",
-    ]
-    if bottom == 1:
-        texts += [str(top), f"{top}.0", f"{top:,}", "-" * (top < 0) + "00" + str(abs(top))]
-    if top > bottom > 1:
-        texts.append(rf"{top // bottom}\frac{{{top % bottom}}}{{{bottom}}}")
-    return texts
-
-
-@given(rationals | st.integers().map(Fraction), rationals, st.data())
-def test_numbers_agree_with_fractions(a: Fraction, b: Fraction, data: st.DataObject) -> None:
-    left, right = (data.draw(st.sampled_from(spellings(value))) for value in (a, a))
-    assert compare(left, right) is True
-    other = data.draw(st.sampled_from(spellings(b)))
-    equal = compare(left, other)
-    assert equal is (a == b) or (equal is None and "," in left and a != b)
-
-
-@given(st.decimals(allow_nan=False, allow_infinity=False, places=8), st.integers(0, 8))
-def test_decimals_are_exact(value: Any, places: int) -> None:
-    with localcontext(prec=2000):  # the default of 28 digits cannot round what is longer
-        rounded = round(value, places)
-    assert compare(f"{value:f}", f"{rounded:f}") is (Fraction(value) == Fraction(rounded))
-
-
-@given(st.text(alphabet=r"0123456789{}\frac ,.%_^+-=/$xtei()[]", max_size=60))
-def test_cheap_layers_take_any_text(text: str) -> None:
-    assert compare(text, text) is (True if text.strip() else None)
-    assert compare("17", text) in (True, False, None)
-    assert len(clean(text)) <= 20 * len(text)
 
 
 def test_no_process_when_all_is_cheap() -> None:
@@ -95,18 +49,41 @@ def test_a_hanging_pair_is_killed_and_the_next_is_unaffected() -> None:
     assert outcomes == {tower: "timeout", fine: "correct"}
 
 
-def _hungry(quarter: int) -> None:
-    bytearray(quarter)
-    symbolic.init_worker(memory_mb=800)
-    with pytest.raises(MemoryError):
-        [bytearray(quarter) for _ in range(4)]
+OWN = """
+import time
+while time.process_time() < 1.5: pass
+def judge(gold, text):
+    time.sleep(0.5)
+    return bool(bytearray(2**30)) if gold == "big" else text == gold
+"""
 
 
-def test_memory_of_a_worker_is_limited() -> None:
-    child = multiprocessing.get_context("fork").Process(target=_hungry, args=(2**28,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+def test_an_own_file_is_loaded_before_the_clock_starts_and_its_memory_is_bounded(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    answer, text = f"python:{tmp_path}/own.py:judge", own.packed("7", {})
+    pairs = [("7", text), ("big", text), ("7", "not packed")]
+    grades = grade(pairs, answer=answer, workers=1, timeout_s=1, memory_mb=800)
+    assert [grades[pair].outcome for pair in pairs] == ["correct", "timeout", "error"]
+    [one] = grade(pairs[:1], answer=answer, timeout_s=30).values()  # 300 of the clock
+    assert one[::3] == ("correct", "python:own.py:judge")
+
+
+def test_math_verify_alone_and_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = ("7", "So it is $7$.")
+    assert grade([pair], plain=True)[pair][::3] == ("correct", "math_verify")
+    assert grade([("B", "C")], answer="choice")["B", "C"][::3] == ("wrong", "choice")
+    exact = Grade("correct", "exact", "", "exact")
+    assert grading.in_form(exact, "2/3", "4/6") is exact
+    same, other = grade_answer("2/3", r"\frac23"), grade_answer("2/3", "1/3")
+    assert grading.in_form(same, "2/3", r"\frac23") is same
+    assert grading.in_form(other, "2/3", "1/3") is other
+    digits, broken = "1" * MAX_CHARS, r"\frac{1"
+    assert [*map(bool, check_golds([digits, digits + "1", broken]).values())] == [False, True, True]
+    assert check_golds(["x"]) == {"x": None} != check_golds(["x"], answer="number")
+    monkeypatch.setattr(grading, "decide", lambda *_: 1 // 0)  # whatever a text brings about
+    assert grade_answer("7", "8").outcome == "error"
 
 
 def test_workers_that_cannot_start_are_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:

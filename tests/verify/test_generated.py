@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import stage
-from bayes_at_n.verifiers.judge.agreement import krippendorff
+from bayes_at_n.verifiers.judge.quality import krippendorff
 from benchmarks.servers import Server
 
 TEXTS = {"q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}"], "q2": ["so 2", "5", "no"]}

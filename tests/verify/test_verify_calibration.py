@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import digest, read_template
-from bayes_at_n.verifiers.judge.labels import log_softmax
+from bayes_at_n.verifiers.judge.calibration import log_softmax
 
 TRUE_T, TRIALS, QUESTIONS = 2.5, 60, 40
 PAPER = ("verifier.calibration=question", "verifier.clip=null")  # nothing cut off

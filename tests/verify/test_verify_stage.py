@@ -31,8 +31,8 @@ from bayes_at_n.pipeline.store.columns import ATTEMPTS, VERDICTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, judge, prompts, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, fill, read_template
-from bayes_at_n.pipeline.workers import claims
-from bayes_at_n.verifiers.judge.agreement import agreement
+from bayes_at_n.pipeline.workers import stopping
+from bayes_at_n.verifiers.judge.quality import agreement
 
 TEXTS = {
     "q1": [r"\boxed{2}", r"\boxed{3}", "", r"\boxed{2}", "no box", r"\boxed{2}"],
@@ -285,7 +285,7 @@ def test_a_renamed_folder_is_not_made_again(run: Run, monkeypatch: pytest.Monkey
         return found
 
     monkeypatch.setattr(prompts, "ROWS", 4)
-    monkeypatch.setattr(judge, "read", moving)
+    monkeypatch.setattr(judge, "read_batch", moving)
     with pytest.raises(UserError, match="renamed or replaced while attempts were verified"):
         stage.verify(run)
     assert not run.path.exists() and len([*moved.glob("label_logprobs/*/*.parquet")]) == 1
@@ -295,19 +295,19 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.verify import stage, texts
+from bayes_at_n.pipeline.store import shards
+from bayes_at_n.pipeline.verify import prompts, stage
 from bayes_at_n.pipeline.store.runfolder import Run
 
-texts.ROWS = 4
-real, parts = parquet.write_part, []
+prompts.ROWS = 4
+real, parts = shards.write_part, []
 def write_part(path, table, *more):
     parts.append(path)
     if len(parts) == 3:
         path.with_name(f".{path.name}.1.tmp").write_bytes(b"half a part")
         os.kill(os.getpid(), signal.SIGKILL)
     real(path, table, *more)
-parquet.write_part = write_part
+shards.write_part = write_part
 stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
@@ -339,25 +339,25 @@ import time
 from pathlib import Path
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.transformers import TransformersEngine
-from bayes_at_n.pipeline.store import parquet
-from bayes_at_n.pipeline.workers import claims
+from bayes_at_n.pipeline.store import shards
+from bayes_at_n.pipeline.workers import claims, stopping
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import stage, texts
+from bayes_at_n.pipeline.verify import prompts, stage
 
-texts.ROWS, claims.HEARTBEAT_S = 4, 0.1
-real = parquet.write_part
+prompts.ROWS, claims.HEARTBEAT_S = 4, 0.1
+real = shards.write_part
 def write_part(path, table):
     real(path, table)
-    claims.HANG_S = 0.5
+    stopping.HANG_S = 0.5
     TransformersEngine.next_logprobs = lambda *_: time.sleep(3600)
-parquet.write_part = write_part
+shards.write_part = write_part
 stage.verify(Run(load_folder(Path("{folder}"), [])))
 """
 
 
 def test_a_hanging_engine_loses_nothing(run: Run, asked: list[list[int]], forker: Forker) -> None:
     log = run.path.with_name("log")
-    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == claims.HUNG
+    assert forker.python(HANGING.replace("{folder}", str(run.path)), log) == stopping.HUNG
     said = log.read_text()
     assert "verifier.engine=transformers hangs: no response in 0.5 s" in said
     assert "Traceback" not in said

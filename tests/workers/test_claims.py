@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from helpers import race
 
-from bayes_at_n.pipeline.workers import claims
-from bayes_at_n.pipeline.workers.claims import BLOCK, Claims, Heartbeat, Watch
+from bayes_at_n.pipeline.workers import claims, stopping
+from bayes_at_n.pipeline.workers.claims import BLOCK, Claims, Heartbeat
+from bayes_at_n.pipeline.workers.stopping import Watch
 
 PENDING = 10 * BLOCK + 5
 Made = dict[str, set[int]]  # by worker: what the table holds
@@ -165,14 +166,15 @@ def test_what_a_worker_makes_that_was_only_thought_dead_does_not_count(
     assert sleeper.in_flight
     os.utime(sleeper.beat.path, (1, 1))
     if others == "began anew":
-        claims.clear(tmp_path / "claims", other.beat.now)
+        claims.clear(tmp_path)
         sleeper.claims._listed_at -= 1000
     finish(other)
     assert made["b"] == set(range(40))
     if others == "have left":
-        claims.clear(tmp_path / "claims", other.beat.now)
+        claims.clear(tmp_path)
         other.leave()
-    sleeper.beat.touch()
+    sleeper.beat.create()
+    os.utime(sleeper.beat.path)
     while sleeper.in_flight:
         sleeper.end_one()
     finish(sleeper)
@@ -274,7 +276,7 @@ def test_processes_that_race_for_every_claim(
 @pytest.fixture
 def beat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heartbeat]:
     monkeypatch.setattr(claims, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(claims, "HANG_S", 0.5)
+    monkeypatch.setattr(stopping, "HANG_S", 0.5)
     with Heartbeat(tmp_path, "w") as beat:
         yield beat
     assert not beat.path.exists()
@@ -297,9 +299,6 @@ def test_one_watch_keeps_the_heartbeats_of_many_runs(beat: Heartbeat, tmp_path: 
         with other:
             watch.beats.append(other)
             touched(watch, other, 2)
-            shutil.rmtree(tmp_path / "other" / "claims")  # thought dead, and cleared away
-            while not other.path.exists():
-                time.sleep(0.01)
         touched(watch, beat, 2)  # it still looks after the other one, which is no more
         watch.beats.remove(other)
         touched(watch, beat, 2)

@@ -189,7 +189,7 @@ def test_replicas_that_die_at_once_are_given_up(tiny_model: Path, tmp_path: Path
 
 
 def test_gpus_are_split_as_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices.environment, "version", lambda name: None)  # a build for GPUs
+    monkeypatch.setattr(devices.program, "version", lambda name: None)  # a build for GPUs
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,GPU-8f,MIG-5a,3")
     cfg = compose.load(["engine.replicas=2", "engine.tensor_parallel_size=2"])
     found = [share.environment for share in devices.shares(cfg)]

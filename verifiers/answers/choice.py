@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from bayes_at_n.verifiers import LETTERS
-from bayes_at_n.verifiers.answers.claims import WITHDRAWN, last_claim
-from bayes_at_n.verifiers.maths.boxed import Extraction, extract, together
+from bayes_at_n.verifiers.maths.boxed import WITHDRAWN, Extraction, extract, last_claim, together
 from bayes_at_n.verifiers.maths.compare import compare as same_maths
 from bayes_at_n.verifiers.maths.conventions import Conventions, Judged
 from bayes_at_n.verifiers.maths.lexer import clean

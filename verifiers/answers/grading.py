@@ -10,16 +10,13 @@ work starts. If every pair is decided cheaply, no process is started.
 """
 
 import contextlib
+import multiprocessing
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.context import ForkServerContext, ForkServerProcess
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from bayes_at_n.verifiers.answers import kinds, own
 from bayes_at_n.verifiers.maths.boxed import unboxed
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
-_starting = threading.Lock()
 
 Pair = tuple[str, str]
 _REASONS: dict[str, dict[Outcome, str]] = {
@@ -51,7 +47,6 @@ _REASONS: dict[str, dict[Outcome, str]] = {
         ("plain", "math_verify accepts the text", "math_verify rejects the text"),
     )
 }
-_STOPPED = Grade("timeout", "limits", "the comparison ran out of time or memory")
 
 
 def grade(
@@ -89,38 +84,31 @@ def grade(
 
     Raises RuntimeError: worker processes or sandboxes cannot be started.
     """
+    unique = dict.fromkeys(pairs)
+    limits: dict[str, Any] = {"workers": workers, "timeout_s": timeout_s, "memory_mb": memory_mb}
     if answer == "code" and not plain:
         from bayes_at_n.verifiers.code import run  # few questions need it
 
-        once = dict.fromkeys(pairs)
-        return run.grade(
-            once,
-            box=sandbox,
-            image=image,
-            workers=workers,
-            timeout_s=timeout_s,
-            memory_mb=memory_mb,
-        )
-    unique, name = dict.fromkeys(pairs), "math_verify" if plain else own.grader(answer)
-    whole = plain or kinds.of(answer) == "python"
-    cheap = {p: None if whole else _grade_cheaply(*p, answer, conventions) for p in unique}
-    pending = [pair for pair, decided in cheap.items() if decided is None]
-    if plain:
-        kind, tasks = "plain", list[Any](pending)
-    elif whole:
-        kind, tasks = "python", [(answer, *pair) for pair in pending]
-    else:
-        kind = "algebra"
-        tasks = [(*pair, conventions) for pair in pending]
-    said = _run(kind, tasks, workers, timeout_s, memory_mb)
-    dear = {pair: _said(kind, result) for pair, result in zip(pending, said, strict=True)}
-    return {p: (decided or dear[p])._replace(grader=name) for p, decided in cheap.items()}
+        return run.grade(unique, box=sandbox, image=image, **limits)
+    kind = "plain" if plain else "python" if kinds.of(answer) == "python" else "algebra"
+    name = "math_verify" if plain else own.grader(answer)
+    cheap = {
+        pair: _grade_cheaply(*pair, answer, conventions) if kind == "algebra" else None
+        for pair in unique
+    }
+    more = {"plain": (), "python": (answer,), "algebra": (conventions,)}[kind]
+    pending = [(*pair, *more) for pair, decided in cheap.items() if decided is None]
+    dear = iter(_run(kind, pending, **limits) if pending else ())
+    return {
+        pair: (decided or _said(kind, next(dear)))._replace(grader=name)
+        for pair, decided in cheap.items()
+    }
 
 
 def _said(kind: str, result: Any) -> Grade:
     """What a worker returned as a grade; None where it was stopped."""
     if result is None:
-        return _STOPPED
+        return Grade("timeout", "limits", "the comparison ran out of time or memory")
     outcome, reason = result if type(result) is tuple else (result, _REASONS[kind][result])
     return Grade(outcome, kind, reason)
 
@@ -148,7 +136,7 @@ def grade_answer(
     'wrong'
     """
     pair = (gold, answer)
-    return grade([pair], conventions=conventions, workers=1, **limits)[pair]
+    return grade([pair], conventions=conventions, **limits)[pair]
 
 
 def in_form(grade: Grade, gold: str, answer: str) -> Grade:
@@ -234,43 +222,21 @@ def _start(memory_mb: int, function: str | None) -> None:
             own.load(function)
 
 
-class _Process(ForkServerProcess):
-    """A worker that does not read the program's main file, of which it needs nothing.
-
-    Else a script without a guard would begin anew in every worker.
-    """
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        with _starting:
-            main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-            try:
-                return ForkServerProcess._Popen(process_obj)
-            finally:
-                sys.modules["__main__"] = main
-
-
-class _Context(ForkServerContext):
-    Process: ClassVar[type[ForkServerProcess]] = _Process
-
-
 def _run(
     kind: str, tasks: Sequence[Any], workers: int | None, timeout_s: float, memory_mb: int
 ) -> list[Any]:
     """What `_work` returns for each task, from killable workers; None for one that was killed."""
     from pebble import ProcessPool  # with asyncio; few questions need it
 
-    if not tasks:
-        return []
-    context = _Context()
+    context = multiprocessing.get_context("forkserver")
     # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
     # if the program already runs a fork server; then each worker imports it anew.
     context.set_forkserver_preload(["bayes_at_n.verifiers.maths.symbolic"])
     pool = ProcessPool(
-        max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
+        max_workers=min(workers or multiprocessing.cpu_count(), len(tasks)),
         context=context,
         initializer=_start,
-        initargs=(memory_mb, tasks[0][0] if kind == "python" else None),
+        initargs=(memory_mb, tasks[-1][-1] if kind == "python" else None),
     )
     try:
         _await_start(pool)
@@ -279,12 +245,13 @@ def _run(
             for task in tasks
         ]
         results = [_result(future) for future in futures]
-        pool.close()  # and wait: a worker that was just replaced is not torn down half-started
-        pool.join()
+        pool.close()
         return results
-    finally:
+    except BaseException:
         pool.stop()  # on Ctrl-C no worker outlives the call
-        pool.join()
+        raise
+    finally:
+        pool.join()  # a worker that was just replaced is not torn down half-started
 
 
 def _await_start(pool: "ProcessPool") -> None:
@@ -296,7 +263,8 @@ def _await_start(pool: "ProcessPool") -> None:
     except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
         raise RuntimeError(
             f"grading: worker processes do not start ({type(error).__name__}); memory_mb must"
-            " leave room for SymPy (about 512)"
+            " leave room for SymPy (about 512); a script calls this below `if __name__ =="
+            ' "__main__":`'
         ) from error
 
 

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 import regex
 
 from bayes_at_n.verifiers.answers import choice, own
-from bayes_at_n.verifiers.answers.claims import last_claim
 from bayes_at_n.verifiers.maths.boxed import (
     Extraction,
     Policy,
     extract,
     final_part,
+    last_claim,
     together,
     unboxed,
 )
@@ -282,15 +282,15 @@ def _match(text: str, asked: Asked) -> Extraction:
 
 
 def _program(text: str, asked: Asked) -> Extraction:
-    from bayes_at_n.verifiers.code import extract as programs
+    from bayes_at_n.verifiers.code import programs
 
     return programs.find(text, asked.gold)
 
 
 def _tests(gold: str) -> str | None:
-    from bayes_at_n.verifiers.code import tests
+    from bayes_at_n.verifiers.code import programs
 
-    return tests.unusable(gold)
+    return programs.unusable(gold)
 
 
 # A kind that asks somebody else has no `compare`, and a layer of its own in `grading`.

@@ -78,7 +78,7 @@ def packed(text: str, question: dict[str, Any]) -> str:
     return json.dumps([text, question], sort_keys=True)
 
 
-def call(answer: str, gold: str, text: str) -> tuple[str, str]:
+def call(gold: str, text: str, answer: str) -> tuple[str, str]:
     """What the function says of one `packed` attempt: an outcome and the reason; in a worker."""
     file, _, name = answer.removeprefix("python:").rpartition(":")
     short, (response, question) = Path(file).name, json.loads(text)

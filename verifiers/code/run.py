@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bayes_at_n.verifiers.code import sandbox
-from bayes_at_n.verifiers.code.languages import LANGUAGES
+from bayes_at_n.verifiers.code.programs import LANGUAGES
 from bayes_at_n.verifiers.maths.conventions import Grade, Outcome
 
 Pair = tuple[str, str]
@@ -40,7 +40,7 @@ def grade(
     timeout_s: float,
     memory_mb: int,
 ) -> dict[Pair, Grade]:
-    """Grade pairs of packed tests (`tests.pack`) and programs.
+    """Grade pairs of packed tests (`programs.pack`) and programs.
 
     Args:
         pairs: distinct ones.

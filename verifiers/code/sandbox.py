@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bayes_at_n.verifiers.code.languages import LANGUAGES
+from bayes_at_n.verifiers.code.programs import LANGUAGES
 
 PROCESSES = 16  # and threads, of a program
 _TMP = 64 << 20  # bytes

@@ -18,8 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.verifiers.judge.calibration import TEMPERATURE, calibrate, direct
-from bayes_at_n.verifiers.judge.labels import LABELS, LOWEST, Ints
+from bayes_at_n.verifiers.judge.calibration import (
+    LABELS,
+    LOWEST,
+    TEMPERATURE,
+    Bools,
+    Ints,
+    calibrate,
+    direct,
+    log_array,
+)
 
 BINS = 15  # as in Guo et al. 2017
 Labels = Sequence[int] | Ints
@@ -147,3 +155,190 @@ def report(
             "reliability": {"a": {k: of.tolist() for k, of in correct._asdict().items()}},
         }
     return table
+
+
+class Agreement(NamedTuple):
+    """The grader's outcome against the verifier's label."""
+
+    table: Ints  # attempts, (2, 3): rows correct and not correct by the grader, columns A, B, C
+    observed: float  # share on which they agree
+    expected: float  # share on which judges with these habits would agree by chance
+    kappa: float | None  # Cohen's: 1 is full agreement; None where both know one word only
+
+
+def agreement(correct: Bools, labels: Ints) -> Agreement:
+    """Count grader against verifier, and compute Cohen's kappa of "correct" against "not".
+
+    `correct`, shape (n,), n > 0, says whether the grader finds the attempt correct, and `labels`,
+    likewise, the verifier's label, 0, 1, 2 for A, B, C. With the observed and expected share on
+    which they agree, kappa = (observed - expected) / (1 - expected). Source: Cohen 1960, "A
+    coefficient of agreement for nominal scales".
+
+    >>> correct = np.array([True, True, True, False, False])
+    >>> both = agreement(correct, np.array([0, 0, 1, 1, 2]))
+    >>> both.table.tolist(), round(both.observed, 3), round(both.kappa, 3)
+    ([[2, 1, 0], [0, 1, 1]], 0.8, 0.615)
+    """
+    cells = np.bincount(np.where(correct, 0, len(LABELS)) + labels, minlength=2 * len(LABELS))
+    table = cells.reshape(2, len(LABELS)).astype(np.int64)
+    counts = np.column_stack([table[:, 0], table[:, 1:].sum(axis=1)])
+    p = counts / counts.sum()
+    observed, expected = float(np.trace(p)), float(p.sum(axis=1) @ p.sum(axis=0))
+    # Counts decide, not rounded shares: is every case in one and the same cell of the diagonal?
+    constant = (np.diag(counts) == counts.sum()).any()
+    kappa = None if constant else (observed - expected) / (1 - expected)
+    return Agreement(table, observed, expected, kappa)
+
+
+class Alpha(NamedTuple):
+    """Agreement of several judges or votes beyond chance."""
+
+    alpha: float  # 1: all agree; 0: as by chance; NaN: all votes are the same
+    low: float  # ends of its interval over questions; NaN where it is not known
+    high: float
+    units: int  # attempts with two votes at least
+    votes: int  # on these
+
+
+def krippendorff(
+    units: Sequence[Sequence[Any]],
+    scale: str = "nominal",
+    clusters: Sequence[Any] | None = None,
+    confidence: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Alpha:
+    """Compute Krippendorff's alpha of votes on attempts, with an interval.
+
+    With d(x, y) = 1 for different votes (scale="nominal") or (x - y)^2 (scale="interval", for
+    numbers), n_u votes on unit u, units with one vote left out, and n votes on the others::
+
+        observed = 1/n sum_u sum_{i != j in u} d(v_i, v_j) / (n_u - 1)
+        expected = sum_{i != j} d(v_i, v_j) / (n (n - 1))     over all pairs of votes
+        alpha    = 1 - observed / expected
+
+    Attempts at one question are alike, so the interval is a percentile bootstrap over clusters.
+
+    Args:
+        units: votes on each attempt, of any number of judges.
+        scale: of the votes.
+        clusters: the question of each unit; None: units are independent.
+        confidence: of the interval, in (0, 1).
+        draws: bootstrap replicates.
+        seed: of these.
+
+    Source: Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
+
+    >>> found = krippendorff([["a", "a"], ["a", "b"], ["b", "b"], ["b", "b", "b"]])
+    >>> round(found.alpha, 4), found.units, found.votes
+    (0.5556, 4, 9)
+    >>> round(krippendorff([[1, 2], [3, 3], [7, 6]], "interval").alpha, 4)
+    0.939
+    """
+    kept = [i for i, votes in enumerate(units) if len(votes) > 1]
+    if not kept:
+        return Alpha(np.nan, np.nan, np.nan, 0, 0)
+    values = sorted({vote for i in kept for vote in units[i]}, key=lambda v: (str(type(v)), v))
+    place = {value: k for k, value in enumerate(values)}
+    counts = np.array(
+        [np.bincount([place[v] for v in units[i]], minlength=len(values)) for i in kept]
+    )
+    if scale == "interval":
+        numbers = np.array(values, np.float64)
+        apart = (numbers[:, None] - numbers) ** 2
+    else:
+        apart = 1.0 - np.eye(len(values))
+    size = counts.sum(axis=1)
+    within = ((counts @ apart) * counts).sum(axis=1) / (size - 1)
+    labels = [kept.index(i) if clusters is None else clusters[i] for i in kept]
+    of = np.unique(np.array([str(label) for label in labels]), return_inverse=True)[1]
+    groups = int(of.max()) + 1
+    sums = np.zeros((groups, len(values) + 1))
+    np.add.at(sums, of, np.column_stack([counts, within]))
+
+    def alpha(total: Any) -> Any:
+        votes, disagreement = total[..., :-1], total[..., -1]
+        n = votes.sum(axis=-1)
+        expected = ((votes @ apart) * votes).sum(axis=-1) / (n - 1)
+        return 1 - np.divide(
+            disagreement, expected, out=np.full(n.shape, np.nan), where=expected > 0
+        )
+
+    whole = float(alpha(sums.sum(axis=0)))
+    drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), draws)
+    several = alpha(drawn @ sums)
+    tail = (1 - confidence) / 2
+    known = groups > 1 and np.isfinite(several).any()
+    low, high = np.nanquantile(several, [tail, 1 - tail]) if known else (np.nan, np.nan)
+    return Alpha(whole, float(low), float(high), len(kept), int(size.sum()))
+
+
+_WHY_FLAT = {
+    "direct": "the verifier does not answer the question that it is asked",
+    "calibrated": "it answers as it does without a response, so does the prompt hold the response?",
+}
+MASS_SHARE = 0.1  # of attempts may have a low label mass: a few are gibberish
+FLAT = 0.05  # a distribution is flat if no probability is further than this from 1/3
+# One label for all is a problem with so many correct attempts and so many others: a verifier that
+# finds one in two of the rarer kind misses 10 of 10 once in a thousand times.
+LEAST = 10
+
+
+def check_verdicts(
+    logprobs: npt.ArrayLike,
+    baselines: npt.ArrayLike | None = None,
+    correct: npt.ArrayLike | None = None,
+    *,
+    temperature: float = TEMPERATURE,
+    mass_floor: float = 0.5,
+) -> list[str]:
+    """What shows that a verifier is broken, not merely bad: a sentence for each problem.
+
+    ``logprobs`` are under the full vocabulary, shape (n, 3); without attempts there is no problem.
+    ``baselines`` and ``temperature`` are as for :func:`calibrate`, and ``None`` leaves the
+    calibrated ones unchecked; ``correct``, shape (n,), is the grader's view, and ``None`` leaves
+    "one label for all" unchecked. A label mass P(A) + P(B) + P(C) below ``mass_floor`` is low.
+    Raises ValueError: NaN, log-probs of more than probability 1.
+
+    >>> import numpy as np
+    >>> logprobs = np.log([[0.9, 0.05, 0.01]] * 40)
+    >>> check_verdicts(logprobs)
+    []
+    >>> for problem in check_verdicts(logprobs, correct=[True] * 20 + [False] * 20): print(problem)
+    every one of 40 attempts got the label A, though the grader finds 20 correct and 20 not
+    """
+    rows = log_array(logprobs, "logprobs")
+    mass = np.exp(np.minimum(rows, 1.0)).sum(axis=1)
+    if (mass > 1.01).any():  # bf16 and float32 may exceed 1 by a little
+        raise ValueError(
+            f"logprobs hold a label mass of {mass.max():.3g}: pass log-probs, not logits"
+        )
+    probabilities = {"direct": direct(rows)}
+    if baselines is not None:
+        probabilities["calibrated"] = calibrate(rows, baselines, temperature)
+    if not len(rows):
+        return []
+    problems: list[str] = []
+    low = float((mass < mass_floor).mean())
+    if low > MASS_SHARE:
+        problems.append(
+            f"{low:.1%} of attempts have less than {mass_floor:g} of the probability on A, B and C "
+            f"(median {np.median(mass):.2g}): prompt, chat template or label tokens do not fit "
+            "this verifier"
+        )
+    for name, prob in probabilities.items():
+        if np.abs(prob - 1 / 3).max() <= FLAT:
+            problems.append(
+                f"the {name} distribution of every attempt is flat (within {FLAT:g} of 1/3 each): "
+                + _WHY_FLAT[name]
+            )
+    if correct is not None:
+        labels = np.unique(prob.argmax(axis=1))  # calibrated ones where there are baselines
+        right = int(np.count_nonzero(correct))
+        wrong = len(rows) - right
+        if len(labels) == 1 and min(right, wrong) >= LEAST:
+            problems.append(
+                f"every one of {len(rows)} attempts got the label {LABELS[labels[0]]}, though the"
+                f" grader finds {right} correct and {wrong} not"
+            )
+    return problems

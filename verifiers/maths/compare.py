@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 from bayes_at_n.verifiers.maths.boxed import unboxed
 from bayes_at_n.verifiers.maths.conventions import STRICT, Conventions
 from bayes_at_n.verifiers.maths.lexer import MAX_CHARS, clean
-from bayes_at_n.verifiers.maths.named import one_constant, without_names
 from bayes_at_n.verifiers.maths.numeric import compare_expressions, printed, rounds_to
 from bayes_at_n.verifiers.maths.parser import Tree, read_expression, read_number
 from bayes_at_n.verifiers.maths.relations import compare_relations, is_relation
 from bayes_at_n.verifiers.maths.structure import (
+    one_constant,
     paired,
     read_list,
     sides,
     split_label,
     split_list,
     split_top,
+    without_names,
 )
 from bayes_at_n.verifiers.maths.units import is_harmless, ratio, read_unit, split_unit
 

@@ -1,0 +1,396 @@
+"""Two answers compared: against cases made to break it, and values computed another way."""
+
+import json
+import operator
+import random
+import time
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayes_at_n.verifiers import Asked, Conventions, compare, extract, find, grade
+from bayes_at_n.verifiers.maths.compare import decide
+from bayes_at_n.verifiers.maths.lexer import clean
+from bayes_at_n.verifiers.maths.numeric import compare_expressions, exact
+from bayes_at_n.verifiers.maths.parser import read_expression
+from benchmarks import answers, made_answers
+
+EQUAL = [
+    ("48", "6!!"), ("15", "5!!"), ("3", "3!!"), ("720", "(3!)!"),
+    ("20", r"\sum_{i=1}^{4}\sum_{j=1}^{i} j"), ("10", r"{5 \choose 2}"), ("10", r"5\choose 2"),
+    ("10", r"\dbinom{5}{2}"), ("10", r"\tbinom52"), ("10", r"\binom 5 2"), ("10", r"{}^5C_2"),
+    ("120", r"^{10}C_{3}"), ("120", r"{}_{10}C_3"), ("120", r"^10C_3"), ("30", r"3\cdot {}^5C_2"),
+    ("20", r"2{5 \choose 2}"), ("1024", "2**10"), (r"\sqrt{2}", "2**(1/2)"), ("x^2+1", "x**2+1"),
+    ("2", r"17 \bmod 5"), ("4", r"2^{10}\bmod 6"), ("6", r"\gcd(12,18)"), ("12", "lcm(4, 6)"),
+    ("12", r"\operatorname{lcm}(4,6)"), ("3", r"\lfloor \pi \rfloor"),
+    ("-2", r"\lfloor -\sqrt2\rfloor"), ("2", r"\lceil\sqrt2\rceil"), ("1500000", "1.5E6"),
+    ("0.00001", "1E-5"), ("2500", "2.50E+03"), (r"\frac13", r"0.\overline{3}"),
+    ("1/6", r"0.1\dot{6}"), ("1/7", r"0.\dot{1}4285\dot{7}"), ("7/3", r"2 + .\overline{3}"),
+    ("1/6", r"0.1\bar6"), ("13/99", r"0.\overline{13}"), ("55", r"\sum_{k=1}^{10} k"),
+    ("385", r"\sum\limits_{k=1}^{10}k^2"), ("6", r"\prod_{i=1}^3 i"),
+    (r"\frac{4}{5}", r"\sum_{k=1}^{4}\frac1{k(k+1)}"), ("5", r"\sum^{5}_{e=1} 1"),
+    ("0", r"\sum_{k=1}^{0}k"), ("9", r"\sum_{k=1}^{99}\frac{1}{\sqrt{k}+\sqrt{k+1}}"),
+    ("100", r"\sum_{i=1}^{4}\sum_{j=1}^{4} ij"),
+    (r"\frac1{32}", r"\prod_{k=1}^5 \cos\frac{k\pi}{11}"), ("1+x+x^2+x^3", r"\sum_{k=0}^{3}x^k"),
+    ("1024", r"\sum_{k=0}^{10}\binom{10}{k}"), ("56", r"1+\sum_{k=1}^{10} k"),
+]  # fmt: skip
+INFINITE = [
+    (r"\sum_{k=1}^{n} k", r"\sum_{i=1}^{n} i"),
+    ("2", r"\sum_{n=0}^{\infty} \frac{1}{2^n}"),
+    (r"\frac{\pi^2}{6}", r"\sum_{n=1}^\infty \frac{1}{n^2}"),
+]
+# Of each rule: a value nearby, and a text that only looks like it.
+NEAR = [
+    ("720", "3!!"), ("720", "6!!"), ("n!", "n!!"), ("720", "3!!!"),
+    (r"\sum_{k=1}^{n} k", r"\sum_{i=1}^{n} i^2"), ("3i", r"\sum_{i=1}^{3} i"),
+    ("1", r"\sum_{n=0}^{\infty} \frac{1}{2^n}"),
+    (r"\frac{\pi^2}{6}", r"\sum_{n=2}^\infty \frac{1}{n^2}"), ("20", r"{5 \choose 2}"),
+    ("5/2", r"{5\choose2}"), ("10", r"\binom{2}{5}"), ("45", r"\binom103"), ("10", r"2^5C_2"),
+    ("10", "x^5C_2"), ("10", r"2\cdot 5 \choose 2"), ("512", "2**3**2"), ("64", "2**3**2"),
+    ("8", "**2**3"), ("56", "**56**1"), ("20", "2**10"), ("2", r"-17 \bmod 5"),
+    ("2", r"3+4\bmod 5"), ("7", r"3+4\bmod5"), ("3", r"17\bmod 5"), ("21", r"7 \cdot 8 \bmod 5"),
+    ("1", r"\operatorname{gcd}(m,n)"), ("mn", r"\operatorname{lcm}(m,n)"), ("12", r"\gcd(12,18)"),
+    ("3", r"\lfloor\sqrt8\rfloor"), ("2", r"\lceil 2+10^{-300}\rceil"), ("3", r"\lceil\pi\rceil"),
+    ("2000", "2E+3"), ("2500", "2.5E+3"), ("2000", "2E-3"), ("7", r"1.5E6"), ("7", "1E3_{16}"),
+    ("0.3", r"0.\overline{3}"), ("0.333333333", r"0.\overline{3}"), ("3", r"\overline{3}"),
+    ("0.35", r"0.\dot{3}5"), ("1/3", r"0.\overline{33}4"), ("1/3", r"0.\overline{34}"),
+    ("34/99", r"0.3\overline{4}"), ("1", r"\sum_{k=1}^{10}k"), ("55", r"\sum_{k=1}^{10}k^2"),
+    ("55", r"\sum_{k=0}^{9}k"), ("55", r"\sum_{k=1}^{11}k"), ("55", r"\prod_{k=1}^{10}k"),
+    ("65", r"\sum_{k=1}^{10} k+1"), ("3a_k", r"\sum_{k=1}^{3}a_k"),
+    ("12", r"\prod_{k=1}^{3}k\cdot 2"), (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^{n} k^2"),
+    ("k", r"\sum_{k=1}^{1}k"), ("2", r"\sum_{k=0}^{10} \frac{1}{2^k}"),
+]  # fmt: skip
+ROUNDED = [
+    ("1/3", "0.3333333333"), (r"\sqrt2", "1.4142135624"), ("1.4142135624", r"\sqrt2"),
+    (r"\frac{\pi}{4}", "0.7853981634"), ("e", "2.718281828459045"),
+    ("(1,-1/3)", "(1,-0.33333333333)"), (r"\frac{1}{3\cdot10^7}", "0.00000003333333333"),
+    (r"0.\overline{3}", "0.33333333333"),
+]  # fmt: skip
+NOT_ROUNDED = [
+    ("1/3", "0.333333333"), ("1/3", "0.3333333334"), (r"\sqrt2", "1.4142135623"),
+    ("1/7", "0.1428571430"), ("1234567890.12", "1234567890.1"), ("0.33333333333", "0.3333333333"),
+    ("1+10^{-300}", "1.0000000000"), (r"1.23456789012\times10^{5}", "123456.78901"),
+    (r"\frac{12345678901}{10^{10}}", "1.23456789"), (r"\sqrt2", "-1.4142135624"),
+    (r"\frac13x", "0.3333333333"), (r"\pi", "3.1415926535"),
+    (r"\frac{1}{2^{40}}", "0.000000000000909494"), ("1/3", r"0.3333333333\%"),
+    ("12345678901", "12345678901.4"),
+]  # fmt: skip
+HOSTILE = [
+    r"\sum_{k=1}^{10^9}k", r"\sum_{k=1}^{10^9}\sin k", r"\sum_{k=1}^{3000}k!",
+    r"\sum_{k=1}^{9^{9^9}}k", r"\sum_{i=1}^{99}\sum_{j=1}^{99}\sum_{k=1}^{99}\sqrt{ijk}",
+    r"\sum_{k=1}^{2}" * 36 + "k", r"\sum_{i=1}^{999}\sqrt[99]{i^{400}+1}",
+    r"\prod_{k=1}^{999}\frac{k^{99}+1}{(k+1)^{98}}", r"\sum_{k=0}^{3000}\binom{3000}{k}",
+    r"\sum_{k=-10^{400}}^{10^{400}}k", r"\sum_{k=1}^{50}\sqrt{10^{99k}+1}",
+    ", ".join(rf"\sum_{{k=1}}^{{999}}k^{{{n}}}" for n in range(70, 84)), r"5\choose" * 100,
+    "^{5}C_" * 150, ", ".join(rf"\sum_{{k=1}}^{{80}}\sqrt{{k+{n}}}" for n in range(70, 84)),
+    "(" * 30 + "2**" * 200, r"0.\overline{" + "3" * 900 + "}", "1E999", r"\binom" * 100,
+    r"\cis(" * 30 + "x" + ")" * 30, r"\frac{1}{x+" * 20 + "1" + "}" * 20 + "=y",
+    "²", "x^²", "+".join(["1"] * 500), "+".join("x" * 500), r"\ln" * 320 + "2", r"\sqrt{5000!}",
+    r"\sqrt{1+2^{-40000}}", "2^{29000}+" + "+".join(rf"\ln{i}" for i in range(3, 99)),
+    ", ".join(f"5000!+{n}" for n in range(30)), "+".join(["(x+y)^{999}"] * 40),
+    "+".join(["(x+y)^{12}"] * 40) + "=0", "((((x+y+z)^{12})^{12})^{12})^{12}<1",
+    r"\cup".join(rf"(2^{{{3000 + i}}}+\ln {i},3^{{{3000 + i}}})" for i in range(2, 12)),
+    r"(9^{999}x+1)^{12}(9^{999}x+1)^{12}(7^{999}x+1)^{12}<2", "<".join("abcdefghjk" * 20),
+    r"x\equiv " + ",".join(map(str, range(200))) + r"\pmod{999983}", "x>5000!", "]" * 500,
+    r"\{x:" * 100 + "x>1" + r"\}" * 100, r"(\begin{matrix}" * 60, "x=1,y=2," * 100,
+]  # fmt: skip
+
+
+def test_ten_correctly_rounded_digits_are_the_exact_value() -> None:
+    assert [pair for pair in ROUNDED if not compare(*pair)] == []
+    assert [pair for pair in NOT_ROUNDED if compare(*pair)] == []
+
+
+def test_an_operation_is_its_value_and_no_other() -> None:
+    grades = grade([*NEAR, *EQUAL, *INFINITE], workers=2, timeout_s=60)
+    assert [pair for pair in NEAR if grades[pair].outcome == "correct"] == []
+    assert [pair for pair in [*EQUAL, *INFINITE] if grades[pair].outcome != "correct"] == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_work_for_one_answer_is_bounded(text: str) -> None:
+    began = time.process_time()
+    for gold in (r"\sqrt{2}, 55, 56", "x>1", text.split(", ")[0].replace("k", "n") + "+0"):
+        decide(gold, text)
+    assert not (decision := decide(r"\pi", text)) or not decision.equal
+    assert time.process_time() - began < 2
+
+
+# Two readings, or nothing sure: left to the next layer.
+OPEN = ["1/2x", "3\\frac{5}{2}", "2 3", "a/b/c", "x=", "", "(" * 60]
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_refused(text: str) -> None:
+    assert read_expression(clean(text)) is None
+
+
+def test_a_division_by_what_may_be_zero_is_left_open() -> None:
+    assert compare_expressions(r"\frac{1}{\sqrt{6}-\sqrt{2}\sqrt{3}}", "1") is None
+    assert compare_expressions(r"\sqrt{\sqrt{6}-\sqrt{2}\sqrt{3}}", "0") is None
+    assert compare_expressions("0^{0}", "1") is None
+
+
+small = st.integers(-60, 60)
+radicands = st.sampled_from([2, 3, 5, 6, 7, 10, 15])
+surds = st.tuples(small, small.filter(bool), radicands, st.integers(1, 30))
+
+
+def spelled(a: int, b: int, c: int, d: int, rng: random.Random) -> str:
+    """(a + b√c)/d in one of many spellings."""
+    k, root = rng.randint(1, 5), rng.choice([rf"\sqrt{{{c}}}", rf"\cdot {c}^{{1/2}}"])
+    inside = rf"\sqrt{{{b * b * c}}}" if b > 0 and rng.random() < 0.5 else rf"{b}{root}"
+    forms = [
+        rf"\frac{{{k * a}+{k}\cdot({inside})}}{{{k * d}}}",
+        rf"\dfrac{{{a}}}{{{d}}}+\frac{{{inside}}}{{{d}}}",
+        rf"({inside} + ({a}))/{d}",
+        rf"\left({a} - ({-b})\sqrt{{{c}}}\right) \cdot \frac{{1}}{{{d}}}",
+    ]
+    return rng.choice(forms)
+
+
+@settings(max_examples=300, deadline=None)
+@given(surds, surds, st.integers(0, 10**6))
+def test_surds_agree_with_their_normal_form(
+    p: tuple[int, ...], q: tuple[int, ...], seed: int
+) -> None:
+    rng = random.Random(seed)
+    assert compare(spelled(*p, rng), spelled(*p, rng)) is True
+    (a, b, c, d), (e, f, g, h) = p, q
+    same = Fraction(a, d) == Fraction(e, h) and c == g and Fraction(b, d) == Fraction(f, h)
+    left, right = spelled(*p, rng), spelled(*q, rng)
+    assert compare(left, right) is same and compare(right, left) is same
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.fractions(max_denominator=50), min_size=2, max_size=5, unique=True), st.randoms()
+)
+def test_sets_and_tuples(items: list[Fraction], rng: random.Random) -> None:
+    texts = [rf"\frac{{{x.numerator}}}{{{x.denominator}}}" for x in items]
+    mixed = rng.sample([f"{x.numerator}/{x.denominator}" for x in items], len(items))
+    straight = ", ".join(texts)
+    assert compare(rf"\{{{straight}\}}", rf"\left\{{{','.join(mixed)}\right\}}") is True
+    other = [*mixed[1:], f"{max(items) + 1}"]
+    assert compare(rf"\{{{straight}\}}", rf"\{{{','.join(other)}\}}") is False
+    ordered = [f"{x.numerator}/{x.denominator}" for x in items] == mixed
+    assert compare(f"({straight})", f"({','.join(mixed)})") is ordered
+    assert compare(straight, ",".join(mixed), Conventions(lists="ordered")) is ordered
+
+
+numbers = st.recursive(
+    st.integers(0, 12).map(str),
+    lambda inner: st.tuples(st.sampled_from(["+", "-", "*", "/", "^"]), inner, inner),
+    max_leaves=8,
+)
+
+
+def _latex(tree: object) -> str:
+    if isinstance(tree, str):
+        return tree
+    name, a, b = (tree[0], _latex(tree[1]), _latex(tree[2]))  # type: ignore[index]
+    if name == "/":
+        return rf"\frac{{{a}}}{{{b}}}"
+    if name == "^":
+        return f"({a})^{{{b}}}"
+    return rf"({a}) \cdot ({b})" if name == "*" else f"({a}){name}({b})"
+
+
+def _value(tree: object) -> Fraction | None:
+    """By plain fractions; None where they do not suffice."""
+    if isinstance(tree, str):
+        return Fraction(int(tree))
+    name, a, b = tree[0], _value(tree[1]), _value(tree[2])  # type: ignore[index]
+    if a is None or b is None or (b == 0 and name == "/"):
+        return None
+    if name == "^":
+        small = b.denominator == 1 and abs(b) < 20 and max(abs(a.numerator), a.denominator) < 1e9
+        return a ** int(b) if small and not (a == 0 and b <= 0) else None
+    return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__}[name](b)
+
+
+@given(numbers)
+def test_exact_values_agree_with_fractions(tree: object) -> None:
+    read, expected = read_expression(clean(_latex(tree))), _value(tree)
+    assert read is not None
+    if expected is not None:
+        assert exact(read) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=r"0123456789{}()[]\frac sqrtpie!^_+-*/|.,xnd%:=", max_size=80))
+def test_any_text_is_answered(text: str) -> None:
+    decision = decide("17", text)
+    assert decision is None or decision.equal in (True, False)
+    assert decide(text, text) is None or decide(text, text).equal  # type: ignore[union-attr]
+    for boxes in ("last", "all", "or_math"):
+        extract(text, truncated=False, boxes=boxes)  # type: ignore[arg-type]
+
+
+def test_conventions() -> None:
+    rounded = Conventions(decimals="rounded")
+    assert compare("1/3", "0.333", rounded) is True and compare("1/3", "0.334", rounded) is False
+    assert compare(r"\sqrt{2}", "1.414", rounded) is True
+    assert compare(r"\sqrt{2}", "1.4", rounded) is not True  # too few digits to mean anything
+    assert compare("4.123105625617661", r"\sqrt{17}", rounded) is True
+    required = Conventions(units="required")
+    assert compare(r"5\text{ cm}", r"5\text{ centimetres}", required) is True
+    assert compare(r"5\text{ cm}", "5", required) is False
+    ignored = Conventions(units="ignored")
+    assert all(
+        compare("5", f"5{tail}", ignored) for tail in (r"\text{ cm}", "cm", "s", r"\text{ foo}")
+    )
+    assert compare(r"5\text{ m}", r"5\text{ cm}", ignored) is True and not compare(
+        "5", "6s", ignored
+    )
+    with pytest.raises(ValueError, match="lists='any'"):
+        Conventions(lists="any")  # type: ignore[arg-type]
+
+
+def test_huge_numbers_are_compared_by_size() -> None:
+    for tower in ("9^{9^{9^{9}}}", r"\binom{10^{9}}{5 \cdot 10^{8}}", "(10^{6})!", r"3^{10^{8}}"):
+        assert compare("17", tower) is False, tower
+    assert compare(r"7^{7^{7^{7}}}", r"7^{7^{7^{7}}}") is True
+
+
+def pieces_of(rng: random.Random) -> list[tuple[int, bool, int, bool]]:
+    """Disjoint pieces (low, closed, high, closed) with whole ends; -9 and 9 are infinite."""
+    ends = sorted(rng.sample(range(-8, 9), 4))[rng.choice([0, 2]) :]
+    first = rng.choice([-9, ends[0]])
+    last = rng.choice([9, ends[-1]]) if first > -9 else ends[-1]
+    ends = [first, *ends[1:-1], last]
+    return [
+        (low, low > -9 and rng.random() < 0.5, high, high < 9 and rng.random() < 0.5)
+        for low, high in zip(ends[::2], ends[1::2], strict=True)
+    ]
+
+
+def notation(pieces: list[tuple[int, bool, int, bool]], rng: random.Random) -> str:
+    pieces = rng.sample(pieces, len(pieces))
+    style = rng.choice(["intervals", "brackets", "relations", "builder", "turned"])
+    texts = []
+    for low, with_low, high, with_high in pieces:
+        k = rng.randint(1, 3)
+        ends = r"-\infty" if low == -9 else str(low), r"\infty" if high == 9 else str(high)
+        if style in ("intervals", "brackets"):
+            opens, closes = ("[" if with_low else "("), ("]" if with_high else ")")
+            if style == "brackets":
+                opens, closes = opens.replace("(", "]"), closes.replace(")", "[")
+            texts.append(f"{opens}{ends[0]}{';' if style == 'brackets' else ','}{ends[1]}{closes}")
+            continue
+        less, more = r"\leq" if with_high else "<", r"\le" if with_low else "<"
+        if style == "turned":
+            above, below = f"{-k * high} {less} -{k}x", f"{k * low}+1 {more} {k}x+1"
+            texts.append(r" \text{ and } ".join([below] * (low > -9) + [above] * (high < 9)))
+        else:
+            texts.append(f"{low} {more} " * (low > -9) + "x" + f" {less} {high}" * (high < 9))
+    if style in ("intervals", "brackets"):
+        return rng.choice(["", r"x\in "]) + r" \cup ".join(texts)
+    joined = r" \text{ or } ".join(texts)
+    return rf"\{{x \mid {joined}\}}" if style == "builder" else joined
+
+
+def members(pieces: list[tuple[int, bool, int, bool]]) -> list[bool]:
+    def inside(x: float) -> bool:
+        return any(
+            (low < x or (low == x and with_low)) and (x < high or (x == high and with_high))
+            for low, with_low, high, with_high in pieces
+        )
+
+    return [inside(x / 2) for x in range(-17, 18)]
+
+
+def set_pair(rng: random.Random) -> tuple[str, str, bool]:
+    pieces = pieces_of(rng)
+    low, with_low, high, with_high = pieces[0]
+    changed = (low, with_low != (low > -9), high, with_high == (low > -9))
+    other = rng.choice([pieces, pieces_of(rng), [changed, *pieces[1:]]])
+    return notation(pieces, rng), notation(other, rng), members(pieces) == members(other)
+
+
+def residue_pair(rng: random.Random) -> tuple[str, str, bool]:
+    texts, sets = [], []
+    for _ in range(2):
+        modulus = rng.choice([2, 3, 4, 6, 8, 12])
+        residues = {rng.randint(-9, 9) for _ in range(rng.randint(1, 3))}
+        forms = [
+            rf"x \equiv {', '.join(map(str, residues))} \pmod{{{modulus}}}",
+            r" \text{ or } ".join(rf"x\equiv {r} \pmod {modulus}" for r in residues),
+            r", ".join(f"x = {modulus}k{r:+d}" for r in residues) + r", k \in \mathbb{Z}",
+        ]
+        texts.append(rng.choice(forms))
+        sets.append({n for n in range(24) if any((n - r) % modulus == 0 for r in residues)})
+    return texts[0], texts[1], sets[0] == sets[1]
+
+
+HOLDS = {"<": operator.lt, ">": operator.gt, "=": operator.eq, r"\le": operator.le}
+
+
+def half_plane_pair(rng: random.Random) -> tuple[str, str, bool]:
+    k, signs = rng.choice([-2, -1, 2, 3]), rng.choices([*HOLDS], k=2)
+    line = [rng.randint(1, 4), rng.choice([-3, -2, 1, 3]), rng.randint(-5, 5)]
+    other = [k * x + rng.choice([0, 0, 0, 1]) for x in line]
+    other[1] = other[1] or 1
+    on = [(x, Fraction(c - a * x, b)) for a, b, c in (line, other) for x in range(3)]
+    near = [(x, y + d) for x, y in on for d in (0, Fraction(1, 99), Fraction(-1, 99))]
+    sides = [
+        [HOLDS[sign](a * x + b * y, c) for x, y in near]
+        for sign, (a, b, c) in zip(signs, (line, other), strict=True)
+    ]
+    (a, b, c), (d, e, f) = line, other
+    answer = f"{d}x {signs[1]} {f}-({e})y"
+    return f"{a}x+({b})y {signs[0]} {c}", answer, sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("make", [set_pair, residue_pair, half_plane_pair])
+@pytest.mark.parametrize("count", [120, pytest.param(4_000, marks=pytest.mark.soak)])
+def test_relations_agree_with_their_members(make: Any, count: int) -> None:
+    for seed in range(count):
+        gold, answer, same = make(random.Random(seed))
+        assert (compare(gold, answer) or False) is same, (gold, answer)
+
+
+FAMILIES = answers.ADVERSARIAL.with_name("families.jsonl")  # golds, wrong and right answers
+
+
+def test_families_of_wrong_and_right_answers() -> None:
+    """What is wrong is not accepted the other way round, either."""
+    rows = [json.loads(line) for line in FAMILIES.read_text("utf-8").splitlines()]
+    wrong, right = ([(r["gold"], a) for r in rows for a in r[side]] for side in ("wrong", "right"))
+    grades = grade([*wrong, *right], workers=2, timeout_s=60)
+    assert [pair for pair in wrong if grades[pair].outcome == "correct"] == []
+    assert [pair for pair in right if grades[pair].outcome != "correct"] == []
+    assert [pair for pair in wrong if compare(*pair[::-1])] == []
+
+
+def test_no_cheap_layer_accepts_an_adversarial_answer() -> None:
+    cases = answers.adversarial()
+    assert len([case for case in cases if not case.expected]) > 990
+    accepted = [case for case in cases if not case.expected and _cheap(case)]
+    assert not accepted
+
+
+def test_no_cheap_layer_accepts_a_near_miss_and_most_rewritings_pass() -> None:
+    right, wrong = made_answers.pairs(60, seed=5)
+    assert not [pair for pair in wrong if compare(*pair[1:])]
+    assert not [pair for pair in right if compare(*pair[1:]) is False]
+
+
+@pytest.mark.soak
+def test_adversarial_and_generated_answers() -> None:
+    cases = answers.adversarial() + answers.generated(1_000, seed=6)
+    accepted = answers.ours(cases)
+    wrong = [c for c, said in zip(cases, accepted, strict=True) if said and not c.expected]
+    assert not wrong
+    rewritings = [
+        bool(said) for case, said in zip(cases, accepted, strict=True) if case.set == "rewritings"
+    ]
+    assert sum(rewritings) >= answers.LEAST_RIGHT * len(rewritings)
+
+
+def _cheap(case: answers.Case) -> bool | None:
+    answer = find(case.completion, truncated=False, asked=Asked(gold=case.gold)).answer
+    return answer is not None and compare(case.gold, answer)
