@@ -32,7 +32,6 @@ from bayes_at_n.scoring import Labeled
 from bayes_at_n.scoring.numerics.inputs import Floats, values
 from bayes_at_n.verifiers.judge.quality import krippendorff
 
-Row = dict[str, Any]
 Parts = dict[str, Any]
 Samples = tuple["People", dict[str, Labeled]]  # labels, and by judge its scores joined with them
 _LATER = ("verifier", "labels alone")  # rows behind those of the outcomes' judge
@@ -122,7 +121,7 @@ def read(run: Run, keys: Ints) -> People | None:
     return People(places, values, chances, of_people)
 
 
-def rows(path: Path, run: Run) -> dict[int, Row]:
+def rows(path: Path, run: Run) -> dict[int, Parts]:
     """Read the labels of this run in a file, by their keys; see `keep`.
 
     Raises UserError: one cannot be used, or the file is missing.
@@ -130,7 +129,7 @@ def rows(path: Path, run: Run) -> dict[int, Row]:
     if not path.is_file():
         raise UserError(f"labels={path}: no such file; `{PROGRAM} label {run.path}` makes a page")
     ids = {row["question_id"]: i for i, row in enumerate(run.questions)}
-    found = dict[int, Row]()
+    found = dict[int, Parts]()
     for position, row in untrusted.json_lines(path):
         if row.get("run", run.path.name) != run.path.name:
             continue

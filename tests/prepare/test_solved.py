@@ -220,8 +220,7 @@ def test_other_verbs_show_what_such_runs_score(
 
 def test_bits_per_byte_are_compared_by_question(gold: Run, tmp_path: Path) -> None:
     shutil.copytree(gold.path, tmp_path / "other")
-    words = [str(gold.path), str(tmp_path / "other"), f"out={tmp_path}"]
-    assert main(["compare", *words]) == 0
+    assert main(["compare", str(gold.path), str(tmp_path / "other"), f"out={tmp_path}"]) == 0
     [found] = json.loads((tmp_path / "compare.json").read_text())["datasets"]
     [row] = found["bits_per_byte"]
     assert row["low"] == row["value"] == row["high"] == 0

@@ -55,8 +55,7 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
-    graded = outcomes.read(run)
-    table = labels.table([("run", run, graded, labels.samples(run, graded))])
+    table = labels.table([("run", run, of := outcomes.read(run), labels.samples(run, of))])
     assert (
         table
         and table.rows[0]["missed"]

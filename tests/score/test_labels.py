@@ -76,8 +76,7 @@ def test_compare_shows_the_judge_of_outcomes_alone(tmp_path: Path) -> None:
     (run.path / "labels").mkdir()
     line = json.dumps({"question_id": "q1", "trial": 0, "correct": True})
     (run.path / "labels" / "ana.jsonl").write_text(line)
-    graded = outcomes.read(run)
-    table = labels.table([("run", run, graded, labels.samples(run, graded))])
+    table = labels.table([("run", run, of := outcomes.read(run), labels.samples(run, of))])
     assert table and [row["who"].strip() for row in table.rows] == ["outcomes", "corrected"]
 
 
