@@ -31,8 +31,7 @@ from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
-from bayes_at_n.scoring.numerics.checks import UNIT
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import UNIT, Floats, Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
 from bayes_at_n.scoring.ranking import Rule
 

@@ -27,8 +27,7 @@ from bayes_at_n.pipeline.compare.leaderboard import (
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
 from bayes_at_n.pipeline.score.headline import correlation_warning
-from bayes_at_n.scoring.numerics.checks import finite_array
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.inputs import Floats, finite_array
 from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
 
 Positions = npt.NDArray[np.intp]

@@ -46,8 +46,6 @@ def read(run: Run, matrix: Any) -> tuple[Table | None, Forecast | None]:
     Raises UserError: as `check`; as `_forecast`.
     """
     settings, curve = run.cfg.scoring, None
-    if not settings.caps and not settings.forecast:
-        return None, None
     check(run, matrix, lengths := outcomes.lengths(run))
     if settings.caps:
         caps = chosen(run, settings.caps, lengths)
