@@ -31,7 +31,7 @@ from bayes_at_n.pipeline.score.headline import named, stopped_lines
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import DEFAULT
-from bayes_at_n.scoring.metrics.options import question_mean
+from bayes_at_n.scoring.metrics.probability import question_mean
 from bayes_at_n.scoring.numerics.results import normal_quantile
 
 if TYPE_CHECKING:
