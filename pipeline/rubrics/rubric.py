@@ -145,8 +145,8 @@ def needed(names: Iterable[str]) -> set[str]:
 def thresholds(runs: Sequence[Mapping[str, Any]], include_invalid: bool = True) -> Limits:
     """Return the thresholds of a dataset: quantiles of its attempts, by linear interpolation.
 
-    `runs`: signals (n,) by name for each run; missing ones enter no quantile. `include_invalid`:
-    whether invalid attempts enter. A threshold is None if no attempt has a finite value.
+    `runs`: signals (n,) by name for each run; missing ones enter no quantile. A threshold is None
+    if no attempt has a finite value.
     """
     pooled = {
         name: np.concatenate([r.get(name, np.full(len(r["is_correct"]), np.nan)) for r in runs])

@@ -149,6 +149,8 @@ def stated_confidence(text: str) -> float | None:
 
     >>> [stated_confidence(f"**Confidence:** {said}") for said in ("85%", "0.7", "120")]
     [0.85, 0.7, None]
+    >>> stated_confidence("Confidence: 10% of a 95% confidence interval"), stated_confidence("95%")
+    (0.1, None)
     """
     found = _STATED.findall(text[-_END:])
     if not found:

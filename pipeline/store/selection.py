@@ -95,8 +95,8 @@ def _runs(dataset: Path) -> list[Path]:
 
 
 def _folders(root: Path) -> list[Path]:
-    """Return the folders in `root`, except those of results."""
-    return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._")
+    folders = [path for path in root.iterdir() if path.is_dir()]
+    return sorted(path for path in folders if path.name[0] not in "._")  # not those of results
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -138,17 +138,9 @@ def write_results(
 ) -> list[Path]:
     """Write the results of one verb or study into a folder, all or none; one writer at a time.
 
-    Files that an earlier `NAME.json` lists and that are not written again are removed.
-
-    Args:
-        folder: created if missing.
-        name: of the verb or study.
-        record: everything that was computed, for programs, stored in `NAME.json`.
-        tables: by stem or SUBFOLDER/stem; each becomes .csv, .json, .tex and .md.
-        figures: by stem or SUBFOLDER/stem; each becomes .png and .pdf.
-        texts: pages by file name.
-
-    Returns every file written, `NAME.json` last; it lists the others under "files".
+    `NAME.json` has the record and, under "files", the others: each of `tables`, by stem or
+    SUBFOLDER/stem, becomes .csv, .json, .tex and .md, each of `figures` .png and .pdf; `texts`: by
+    file name. What an earlier one lists and is not written again is removed. Returns all paths.
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}

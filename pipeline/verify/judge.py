@@ -40,9 +40,7 @@ _IDLE_S = 0.2
 class Labels:
     """The log-probs of a verifier in a folder, as read so far.
 
-    Attributes:
-        table: rows of LABEL_LOGPROBS.
-        loaded: fingerprint of the weights that made them; empty without any.
+    `table` has rows of LABEL_LOGPROBS, `loaded` is the fingerprint of the weights that made them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,10 +87,8 @@ class Judge:
     def ask(self, texts: Sequence[Text], step: Callable[[], None]) -> pa.Table:
         """Return rows of LABEL_LOGPROBS; `step` is called after every step of the engine.
 
-        Raises:
-            UserError: a question is too long, or there are no log-probs.
-            TryAgain: the engine failed.
-            Interrupted: by `step`.
+        Raises UserError: a question is too long, or there are no log-probs. TryAgain: the engine
+        failed. Interrupted: by `step`.
         """
         prompts = self.prompts.build([candidate for _, candidate in texts])
         ids = [prompt.token_ids for prompt in prompts]
@@ -121,16 +117,10 @@ def judge(
     slot: Slot | None = None,
     written: Callable[[], None] = lambda: None,
 ) -> None:
-    """Judge batches and write them, until all are judged.
+    """Judge batches of a plan and write them, until all are judged.
 
-    Args:
-        plan: the texts.
-        configs: of the run, with the verifier as the model.
-        stop: a flag that ends it within a batch, which is then judged again.
-        slot: this worker's slot under a supervisor.
-        written: called after each part.
-
-    Raises UserError, TryAgain: see `Judge`. Interrupted: `stop` was set.
+    `configs`: of the run, with the verifier as the model. `slot`: under a supervisor. `written` is
+    called after each part. Raises: see `Judge`. Interrupted: `stop` was set within a batch.
     """
     cfg, worker = sizing.resolved(configs[0], ()), shards.worker_id()
     if slot:

@@ -278,8 +278,8 @@ class Plan(NamedTuple):
 
     @property
     def work(self) -> Path:
-        """Return the folder of the workers' claims and sessions."""
-        return work_folder(self.folder)
+        """Return the folder of the workers' claims and sessions, which Parquet readers skip."""
+        return self.folder / f"{shards.HIDDEN}work"
 
     @property
     def names(self) -> list[str]:
@@ -290,11 +290,6 @@ class Plan(NamedTuple):
         """Return the texts of a batch."""
         total = len(self.probes) + len(self.attempts)
         return range(*[*self.starts, total][batch : batch + 2])
-
-
-def work_folder(folder: Path) -> Path:
-    """Return the workers' folder in a folder of log-probs, which Parquet readers skip."""
-    return folder / f"{shards.HIDDEN}work"
 
 
 def texts_to_judge(run: Run, template: str) -> pa.Table:
@@ -330,10 +325,11 @@ def texts_to_judge(run: Run, template: str) -> pa.Table:
     for position, (i, candidate) in enumerate(candidates(run, attempts)):
         hashes[i], positions[i] = digest(candidate), position
         sizes[i] = sum(len(field.encode()) for field in candidate[1:])
-    attempts = attempts.append_column("judged", pa.array(hashes).cast(pa.string()))
-    attempts = attempts.append_column("bytes", pa.array(sizes))
-    attempts = attempts.append_column("place", pa.array(positions))
-    return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
+    truth = calibrate.true_labels(attempts["outcome"], run)
+    made = {"judged": pa.array(hashes).cast(pa.string()), "bytes": sizes, "place": positions}
+    return pa.table(
+        {name: attempts[name] for name in attempts.column_names} | made | {"truth": truth}
+    )
 
 
 def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:

@@ -50,7 +50,10 @@ def same(run: Run, again: Run, codes: bool) -> None:
     assert (ours == theirs).all() or not codes
     responses = []
     for each in (run, again):
-        keys, damage = tables.keyed(each, "attempts", [])[1], shards.Damage()
+        keys, damage = (
+            tables.encode(tables.streamed(each, "attempts", []), tables.question_ids(each)),
+            shards.Damage(),
+        )
         graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.PENDING
         read = tables.responses(each, keys, damage)
         responses.append(sorted(text for i, text in read if graded[i]))
