@@ -161,13 +161,7 @@ def stated_confidence(text: str) -> float | None:
 
 
 def stated(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
-    """Measure the calibration of the confidences that answers state; None if no prompt asks for it.
-
-    Answers without one are left out and counted.
-    """
-    asked = [*run.cfg.prompt.templates, run.cfg.model.system or ""]
-    if not any("confidence" in text.lower() for text in asked):
-        return None
+    """Measure the calibration of the confidences that answers state; None if none does."""
     keys, said = keys_of(found), list[tuple[float, bool, int]]()
     right = found.codes[found.codes != PENDING] == CORRECT
     for i, text in tables.responses(run, keys, shards.Damage()):
@@ -189,10 +183,8 @@ def stated(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
 
 
 def attempted(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
-    """Compute SimpleQA's F-score where the judge's own outcome is that nothing was attempted."""
-    if found.judged is None or run.cfg.verifier.kind != "generate":  # C of others is "invalid"
-        return None
-    if not (passed := found.judged & (found.codes == NO_ANSWER)).any():
+    """Compute SimpleQA's F-score; None if the judge finds every answer to be an attempt."""
+    if not (passed := np.asarray(found.judged) & (found.codes == NO_ANSWER)).any():
         return None
     kinds: Any = np.ma.array(2 * passed + (found.codes == CORRECT), mask=found.codes == PENDING)  # type: ignore[no-untyped-call]
     silent, right = (float((kinds == kind).mean()) for kind in (2, 1))

@@ -109,8 +109,15 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if labels.files(run) and (by_people := labels.corrected(run, graded)):
         scores["people"], table = by_people
         display.show(table)
-    measured = {"stated": answers.stated(run, graded), "attempted": answers.attempted(run, graded)}
-    for name, found in (measured | {"since": dated, "forecast": forecast}).items():
+    prompt = " ".join([*run.cfg.prompt.templates, run.cfg.model.system or ""]).lower()
+    written = graded.judged is not None and run.cfg.verifier.kind == "generate"
+    measured = {
+        "stated": answers.stated(run, graded) if "confidence" in prompt else None,
+        "attempted": answers.attempted(run, graded) if written else None,  # else C is "invalid"
+        "since": dated,
+        "forecast": forecast,
+    }
+    for name, found in measured.items():
         if found is not None:
             scores[name], line = found
             results.print(line)

@@ -171,12 +171,9 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
     >>> wanted(dict.fromkeys(range(9)), 1), wanted({0: 7, 1: None, 2: 7, 3: None}, 3)
     (3, 5)
     """
-    most = votes
-    while most < tries * votes and all(trial in read for trial in range(most)):
-        readable = sum(read[trial] is not None for trial in range(most))
-        if readable >= votes:
-            break
-        most += votes - readable
+    most, lost = votes, 0
+    while (now := sum(read.get(trial, 0) is None for trial in range(most))) > lost:
+        most, lost = votes + now, now
     return min(most, tries * votes)
 
 
