@@ -47,10 +47,9 @@ _END = 2000  # characters of an answer that may state it
 def classes_of(run: Run) -> Ints:
     """Return the class of each attempt's answer: PENDING, NONE, RIGHT, or a wrong one; (M, N).
 
-    Wrong answers of a question are 2, 3, ..., from the most common one on.
-    Answers that the rule grader could not compare with the gold answer are equal if their texts
-    are. Raises UserError: wrong attempts have no answer text, as in imported matrices; verdicts
-    that decide outcomes are missing; worker processes cannot be started.
+    Wrong answers of a question are 2, 3, ..., from the most common one on. Answers that the rule
+    grader could not compare with the gold answer are equal if their texts are. Raises UserError:
+    wrong attempts have no answer text, as in imported matrices.
     """
     ids, right, no_answer = tables.question_ids(run), OUTCOMES[CORRECT], OUTCOMES[NO_ANSWER]
     table = graded(run, ["answer"])

@@ -36,8 +36,7 @@ Parts = dict[str, Any]
 def score(run: Run, rubrics: bool = False) -> None:
     """Score the run's graded attempts: print a table, save `scores.json` and `matrix.npz`.
 
-    With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
-    OSError: a file cannot be written.
+    With other `sampling.trials` than the folder's nothing is saved.
     """
     labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
@@ -71,10 +70,10 @@ def score(run: Run, rubrics: bool = False) -> None:
 
 
 def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
-    """Compute and print what `scores.json` is to hold; write nothing.
+    """Compute and print what `scores.json` is to hold, also outcomes and the curve of `caps=`.
 
-    `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
-    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
+    `rubrics`: print their scores, not metrics. Raises UserError: nothing is graded, or settings ask
+    what the attempts do not tell.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)

@@ -200,10 +200,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
 
     Column `ruled` is the rule grader's outcome, `judged` whether the verifier decides. Where it
     does, `layer` is "verifier", `reason` has both, and a missing verdict is a null outcome. With
-    `RunConfig.point_weights` column `points` has all points for what the rules accept.
-
-    Raises Stale: see `ruled`. UserError: unless `quiet`, with judge=unmatched verdicts are missing;
-    the other attempts, mostly those that the rules accept, are a biased sample.
+    `RunConfig.point_weights` column `points` has all points for what the rules accept. Raises
+    UserError unless `quiet`: with judge=unmatched verdicts are missing, so the rest is biased.
     """
     judge, v, weights = run.cfg.dataset.judge, run.cfg.verifier, run.cfg.point_weights
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
@@ -328,10 +326,7 @@ class Lengths(NamedTuple):
 
 
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
-    """Read all outcomes of a run; damaged ones are pending, with a warning unless `quiet`.
-
-    `table`: the result of `graded`, by default read here. Raises: see `graded`.
-    """
+    """Read all outcomes of a run, of `graded` by default; damaged ones are pending."""
     shape, ids = (len(run.questions), run.cfg.sampling.trials), tables.question_ids(run)
     table = graded(run, quiet=quiet) if table is None else table
     decided, points, weights = None, None, run.cfg.point_weights

@@ -56,9 +56,7 @@ def encode(rows: Any, ids: pa.Array) -> Ints:
 
 
 def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
-    """Select the keys of known questions and the first `trials` trials.
-
-    Returns a mask, and question and trial of the selected keys.
+    """Return a mask of known questions' first trials, and question and trial of those.
 
     >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
     >>> kept.tolist(), question.tolist(), trial.tolist()

@@ -111,8 +111,7 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
 def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster: bool) -> None:
     """Print how many votes are pending, and their cost; write nothing.
 
-    Of the pending `attempts` as large a share will be new texts as of those stored; without any,
-    each may be one.
+    Of the pending `attempts` as large a share will be new texts as of those stored, if any are.
     """
     v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
     pending, about = number * (votes := v.sampling.trials), "at most "

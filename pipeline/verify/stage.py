@@ -39,10 +39,7 @@ _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
 
 def verify(run: Run) -> None:
-    """Judge every text that was not judged yet, and calibrate.
-
-    Raises UserError: no attempts, or the verifier or its prompt cannot be used; TryAgain.
-    """
+    """Judge every text that was not judged yet, and calibrate."""
     labels.keep(run)
     if run.cfg.verifier.id is None:
         note_alone("verify: nothing is judged (verifier=none)")
