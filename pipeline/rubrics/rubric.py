@@ -250,7 +250,7 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
-    """Return the rubrics that a configuration names, by default all (partial-credit: of programs)."""
+    """Return the rubrics that a configuration names, by default all."""
     rubrics, files = dict[str, Rubric](), compose.files("rubric")
     every = {path.stem for path in compose.CONFIGS.glob("rubric/*.yaml")}
     every -= set() if cfg.dataset.answer == "code" else {"partial-credit"}

@@ -228,6 +228,10 @@ class Derived:
         """Return the path of the rows of a stem in a run folder."""
         return folder / self.name / f"{stem}.parquet"
 
+    def records(self, run: Run) -> list[dict[str, Any]]:
+        """Return what was made of each part of attempts, see `record`."""
+        return [record(self.path(run.path, part.stem)) for part in parts(run.attempts)]
+
     def pending(self, run: Run, inputs: Inputs) -> dict[Part, str]:
         """Return the parts whose rows are pending or stale, with the inputs that differ."""
         made = [(part, record(self.path(run.path, part.stem))) for part in parts(run.attempts)]
