@@ -35,7 +35,7 @@ from bayes_at_n.pipeline.adaptive.looks import of_complete
 from bayes_at_n.pipeline.adaptive.race import Outcomes, basis
 from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
 from bayes_at_n.scoring.sequential.batch import Batch
-from bayes_at_n.scoring.sequential.planning import _run
+from bayes_at_n.scoring.sequential.race import _run
 from benchmarks import common, stopping
 
 QUESTIONS, TRIALS, SEED = 30, 80, 20261122

@@ -41,16 +41,15 @@ def parse(arguments: Sequence[str]) -> Command:
     given = vars(parser.parse_intermixed_args(rest))
     words, config_dir, _ = (given.pop(key) for key in ("settings", "config_dir", "multirun"))
     modes = [word for word in ("quiet", "verbose", "json") if given.pop(word)]
-    hydra = {key: given.pop(key) for key in ("cfg", "info", "resolve")}
-    flags = given | {word: word in words for word in verb.words}
-    folders, settings = compose.folders_of([word for word in words if word not in verb.words])
+    hydra = {key: value for key in ("cfg", "info", "resolve") if (value := given.pop(key))}
+    folders, settings = compose.folders_of(words)
     if config_dir is not None:
         more = compose.quoted(f"file://{os.path.abspath(config_dir)}")
         settings.append(f"hydra.searchpath=[{more}]")
     if settings:  # this imports Hydra
         selected, settings = _select_runs(verb, settings, bool(folders or given.get("file")))
         folders += selected
-    return Command(name, folders, settings, flags, {k: v for k, v in hydra.items() if v}, modes)
+    return Command(name, folders, settings, given, hydra, modes)
 
 
 def _is_race(command: Command) -> bool:
@@ -203,11 +202,8 @@ def _call_each(command: Command, calls: list[list[str]]) -> int:
                 runs.sample(configs, command.verb)
             if configs[0].race:
                 return 0
-    flags = [
-        flag if flag in verb.words else f"--{flag.replace('_', '-')}" + f"={v}" * (v is not True)
-        for flag, v in command.flags.items()
-        if v
-    ]
+    given = {f"--{flag.replace('_', '-')}": v for flag, v in command.flags.items() if v}
+    flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items()]
     from bayes_at_n.pipeline.workers.resident import run_all
 
     return run_all([[command.verb, *settings, *flags] for settings in calls])

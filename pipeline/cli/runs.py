@@ -42,7 +42,7 @@ def run_stages(run: Run) -> None:
     if done and "score" in run.cfg.stages and not mode("several"):
         more = "" if run.cfg.sampling.likelihood else " (sampling.trials=N adds trials)"
         note(f"{len(runfolder.pending(run)) or 'nothing'} pending{more}")
-        note(f"all scores: {PROGRAM} score {run.path} (add `rubrics` for scores by rubric)")
+        note(f"all scores: {PROGRAM} score {run.path} (`-v`: also by rubric)")
 
 
 def check_files(cfg: RunConfig) -> None:

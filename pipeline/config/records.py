@@ -11,8 +11,7 @@ from pydantic import Field
 from bayes_at_n.pipeline.base.errors import install
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
 from bayes_at_n.pipeline.config.checks import FolderName, Named, must, one_of
-from bayes_at_n.pipeline.config.scoring import ComparisonConfig
-from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS
+from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS, ComparisonConfig
 
 KINDS = {  # kinds of records, and what writes them; `pipeline.records.importing` reads them
     "trace": "Parquet",  # one row per attempt, as in scorio-trace

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.store.columns import GRADES, KEY
 from bayes_at_n.pipeline.store.outcomes import grade_settings
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import By
-from bayes_at_n.scoring.metrics.options import option_values
+from bayes_at_n.scoring.metrics.probability import option_values
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.maths.boxed import Extraction

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, si, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub, kind
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import ModelConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.store import provenance, runfolder

@@ -18,7 +18,7 @@ from typing import Any
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.dataset import DatasetConfig, parse_filter
+from bayes_at_n.pipeline.config.protocol import DatasetConfig, parse_filter
 from bayes_at_n.pipeline.prepare.rows import open_rows
 from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.answers.kinds import OR

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.sampling import PromptConfig
+from bayes_at_n.pipeline.config.protocol import PromptConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.models import Facts

@@ -21,7 +21,7 @@ from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.protocol import DatasetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import questions as own_questions
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion

@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import joined, mode, note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.scoring import CapsConfig
+from bayes_at_n.pipeline.config.settings import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric

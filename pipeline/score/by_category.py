@@ -9,7 +9,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.scoring import CapsConfig
+from bayes_at_n.pipeline.config.settings import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store import outcomes, selection
 from bayes_at_n.pipeline.store.runfolder import Run

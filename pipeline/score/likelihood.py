@@ -12,9 +12,8 @@ from bayes_at_n.pipeline.grade.attempts import likelihood_values
 from bayes_at_n.pipeline.score import headline
 from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.options import option_scores, question_mean
-from bayes_at_n.scoring.numerics.checks import UNIT
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.metrics.probability import option_scores, question_mean
+from bayes_at_n.scoring.numerics.inputs import UNIT, Floats
 from bayes_at_n.scoring.numerics.results import Clusters, Summary, sample_summary
 from bayes_at_n.verifiers import LETTERS
 

@@ -38,7 +38,7 @@ from bayes_at_n.pipeline.training.tracks import (
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.ranking.ranks import ranks
-from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.trajectory import Reversal, reversal_rate, reversal_rate_ci
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

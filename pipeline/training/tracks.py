@@ -19,8 +19,8 @@ from bayes_at_n.pipeline.store import outcomes, selection, shards
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.pipeline.training.cells import Row
 from bayes_at_n.pipeline.training.windows import BENCHMARKS, Evaluation, Series
-from bayes_at_n.scoring.metrics import cost, table
-from bayes_at_n.scoring.metrics.options import question_mean
+from bayes_at_n.scoring.metrics import forecast, table
+from bayes_at_n.scoring.metrics.probability import question_mean
 from bayes_at_n.scoring.metrics.table import Metric, Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
@@ -101,7 +101,7 @@ def evaluation_cost(
     """
     if used.prompt is None or used.completion is None:
         return None
-    per_question = cost.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
+    per_question = forecast.sampling_cost(used.prompt, used.completion, trials, **vars(prices))
     return float(per_question * questions / outcomes.MILLION)
 
 

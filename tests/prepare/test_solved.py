@@ -1,6 +1,7 @@
 """Options and gold texts by likelihood: log-probs, borders, what counts, scores, refusals."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,15 @@ def test_other_verbs_show_what_such_runs_score(
     assert not rows
     page = (tmp_path / "index.html").read_text()
     assert "Scores by likelihood" in page and ("log score" in page) == ("letters" in names)
+
+
+def test_bits_per_byte_are_compared_by_question(gold: Run, tmp_path: Path) -> None:
+    shutil.copytree(gold.path, tmp_path / "other")
+    assert main(["compare", str(gold.path), str(tmp_path / "other"), f"out={tmp_path}"]) == 0
+    [found] = json.loads((tmp_path / "compare.json").read_text())["datasets"]
+    [row] = found["bits_per_byte"]
+    assert row["low"] == row["value"] == row["high"] == 0
+    assert row["minus"] == "other" and row["questions"] == len(gold.questions)
 
 
 def test_an_attempt_shows_its_options(cloze: Run) -> None:
