@@ -20,16 +20,7 @@ from rich.text import Text
 from bayes_at_n.pipeline.adaptive import looks, tables
 from bayes_at_n.pipeline.adaptive import plan as plans
 from bayes_at_n.pipeline.adaptive.plan import Goal
-from bayes_at_n.pipeline.adaptive.race import (
-    Course,
-    Floats,
-    Ints,
-    ended,
-    evidence,
-    progress,
-    states,
-    target,
-)
+from bayes_at_n.pipeline.adaptive.race import Course, ended, evidence, progress, states, target
 from bayes_at_n.pipeline.adaptive.tables import question, spent_line
 from bayes_at_n.pipeline.base.console import Meter, duration, percent, results, si
 from bayes_at_n.pipeline.base.errors import UserError
@@ -43,6 +34,7 @@ from bayes_at_n.pipeline.status.progress import Progress
 from bayes_at_n.pipeline.status.watch import Header
 from bayes_at_n.pipeline.store import outcomes, selection
 from bayes_at_n.scoring import Counts, fit_prior, next_attempts, wilson_ci
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.sequential import Simulated, simulate
 
 SIMULATIONS = 400  # seconds; a share is known to five points
@@ -292,10 +284,8 @@ def _table(basis: Basis, goal: Goal, result: Simulated) -> Table:
     if kind in ("best", "top"):
         shares["best" if kind == "best" else f"in top {goal.until.k}"] = result.placed
     if kind == "above":
-        shares = {
-            "above": result.better[:, goal.baseline],
-            "below": result.better[goal.baseline],
-        }
+        above, below = result.better[:, goal.baseline], result.better[goal.baseline]
+        shares = {"above": above, "below": below}
     columns = {
         Column("model", "model", align="left"): np.array(goal.names),
         Column("accuracy", "accuracy", format="{:.3f}"): basis.accuracies,

@@ -205,10 +205,8 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
     for bound, of, state, basis, fate, people in parts:
         (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
         found = basis.luck
-        pair = [
-            100 * end[NEW, BASE]
-            for end in (state.known.difference_low, state.known.difference_high)
-        ]
+        both_ends = state.known.difference_low, state.known.difference_high
+        pair = [100 * end[NEW, BASE] for end in both_ends]
         row = {"dataset": of.dataset, "requires": 100 * bound, "verdict": fate}
         row |= {"trials": state.trials, "questions": len(of.question_ids), "base": base, "new": new}
         row |= {"difference": 100 * (new - base), "low": pair[0], "high": pair[1]}
@@ -219,8 +217,9 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
         )
         if people:
-            ends = f"{100 * people.lo:+.2f} to {100 * people.hi:+.2f}"
-            text += f"; by human labels {100 * people.difference:+.2f} ({ends}, at this look)"
+            value, low, high = (100 * of for of in (people.difference, people.lo, people.hi))
+            row |= {"labels": value, "labels_low": low, "labels_high": high}
+            text += f"; by human labels {value:+.2f} ({low:+.2f} to {high:+.2f}, at this look)"
         if basis.dependent:
             text += f"; by whole trials, as {basis.dependent}: sampling.seeds=independent needs far"
             text += " fewer"
@@ -228,12 +227,12 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             text += "; their seeds are unknown, so attempts are assumed to be independent"
         rows.append(row | {"sentence": text})
     needed = np.log10(2 / (1 - policy.confidence) * np.array([1, len(parts)]))
+    enough = f"{needed[0]:.1f} is enough"
+    if parts[1:]:
+        enough += f" on all datasets at once, {needed[1]:.1f} on one by itself"
     notes = [
         "points of accuracy on these questions; intervals hold at any number of looks",
-        f"log10 e: largest evidence so far that the requirement holds, or fails;"
-        f" {needed[0]:.1f} is enough"
-        + f" on all datasets at once, {needed[1]:.1f} on one by itself"
-        * (len(parts) > 1),
+        f"log10 e: largest evidence so far that the requirement holds, or fails; {enough}",
         *(f"differs: {p.cohort.dataset}: {line}" for p in parts for line in p.cohort.differences),
     ]
     heads = [

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import race
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, ended, evidence, order, states
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, ended, evidence, states
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -55,8 +55,7 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
             clusters += [f"{run.cfg.dataset.name}: {label}" for label in outcomes.clusters(run)]
         blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
         parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
-    begun = [run for contender in contenders for run in contender.runs if is_prepared(run)]
-    seeds = seeds_of(begun)
+    seeds = seeds_of([run for of in contenders for run in of.runs if is_prepared(run)])
     names = [contender.name for contender in contenders]
     return Outcomes(names, np.concatenate(parts, axis=1), tokens, seeds, clusters)
 
@@ -86,8 +85,7 @@ def reached(run: Run, least: int) -> int:
     if not is_prepared(run):
         return least
     there = open_run(run.path)
-    trials = there.cfg.sampling.trials
-    if trials <= least:
+    if (trials := there.cfg.sampling.trials) <= least:
         return least
     ungraded = (outcomes.read(there, quiet=True).codes < 0).any()
     return least if ungraded and runfolder.pending(there) else trials
@@ -132,11 +130,11 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
-    seeds = seeds_of([member.run for member in members])
     known = codes[:, :, :trials]
     if whole.weights is not None:
         known = scoring.Points(known, whole.weights)
-    return Outcomes(list(whole.names), known, tokens, seeds, whole.clusters)
+    seeds = seeds_of([member.run for member in members])
+    return Outcomes(whole.names, known, tokens, seeds, whole.clusters)
 
 
 FILE = "looks.jsonl"
@@ -193,21 +191,20 @@ def row(seen: Course, i: int) -> dict[str, Any]:
         }
         for k, name in enumerate(names)
     ]
-    pairs = [
-        {
+    pairs = []
+    for a, b in itertools.combinations(range(len(names)), 2):
+        fates = {
+            "first": known.better[a, b],
+            "second": known.better[b, a],
+            "tied": known.tied[a, b],
+        }
+        of_pair = {
             "pair": [names[a], names[b]],
             "log_e": [float(known.log_e[a, b]), float(known.log_e[b, a])],
             "difference": [float(known.difference_low[a, b]), float(known.difference_high[a, b])],
-            "decided": "first"
-            if known.better[a, b]
-            else "second"
-            if known.better[b, a]
-            else "tied"
-            if known.tied[a, b]
-            else None,
+            "decided": next((word for word, is_so in fates.items() if is_so), None),
         }
-        for a, b in itertools.combinations(range(len(names)), 2)
-    ]
+        pairs.append(of_pair)
     return {
         "look": state.look,
         "trials": state.trials,
@@ -216,7 +213,7 @@ def row(seen: Course, i: int) -> dict[str, Any]:
         "models": models,
         "pairs": [] if goal.until.kind == "width" else pairs,
         "open": [names[k] for k in np.flatnonzero(known.open)],
-        "order": order(known, goal),
+        "order": [[names[model] for model in group] for group in known.groups],  # best first
         "best": None if known.best is None else names[known.best],
         "settled": bool(known.settled),
     }

@@ -16,15 +16,8 @@ from typing import Any
 
 from bayes_at_n.pipeline.adaptive import RECORD
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, trust
-from bayes_at_n.pipeline.config.multirun import (
-    Decision,
-    Request,
-    SettleConfig,
-    Until,
-    load_settle,
-    until,
-)
+from bayes_at_n.pipeline.config import compose, multirun, trust
+from bayes_at_n.pipeline.config.multirun import Decision, Request, SettleConfig, Until, until
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -97,10 +90,8 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Go
     least = 1 if requested.kind == "width" else 2
     if len(names) < least:
         raise UserError(f"until={cfg.until}: needs two or more models, not {len(names)}")
-    if requested.kind == "top" and requested.k >= len(names):
-        raise UserError(
-            f"until={cfg.until}: needs more than {requested.k} models, not {len(names)}"
-        )
+    if requested.kind == "top" and (k := requested.k) >= len(names):
+        raise UserError(f"until={cfg.until}: needs more than {k} models, not {len(names)}")
     if requested.kind == "above" and requested.model not in names:
         raise UserError(f"until={cfg.until}: no such model; choose from {', '.join(names)}")
     return Goal(cfg, list(names), trials, cfg.block or block)
@@ -122,7 +113,11 @@ def make(requested: Request[SettleConfig]) -> Plan:
         raise UserError(f"{twice[0]}: two of these models have this name; give one a tag=")
     cfg, first = requested.cfg, runs[0].cfg
     for run in runs:
-        _check(run.cfg)
+        if run.cfg.dataset.judge:
+            raise UserError(
+                f"dataset.judge={run.cfg.dataset.judge}: `settle` does not run a verifier, so it"
+                " would have no outcomes; leave it out"
+            )
         # What is there whole is not sampled, so nobody else would find out.
         runfolder.check_same(run, provenance.identity(run.cfg))
     label = cfg.until.replace(":", "-")
@@ -142,15 +137,6 @@ def _contender(
     return Contender(runs[0].path.name, runs, combined, [*settings, *together])
 
 
-def _check(cfg: RunConfig) -> None:
-    """Looks ask no verifier."""
-    if cfg.dataset.judge:
-        raise UserError(
-            f"dataset.judge={cfg.dataset.judge}: `settle` does not run a verifier, so it"
-            " would have no outcomes; leave it out"
-        )
-
-
 def _again(requested: Request[SettleConfig]) -> Plan:
     """Make the plan that a folder holds anew.
 
@@ -166,7 +152,7 @@ def _again(requested: Request[SettleConfig]) -> Plan:
     if not own and requested.cfg.trust == "false":
         why = f"arguments={arguments!r:.1000}: not from one of your commands"
         raise UserError(f"{folder / RECORD}: {why}; give the settings again, or trust=true")
-    here, there = os.path.abspath(folder), make(load_settle(arguments))
+    here, there = os.path.abspath(folder), make(multirun.load_settle(arguments))
     if os.path.abspath(there.folder) != here:
         raise UserError(f"{folder}: was made in {record.get('cwd')}; run the command there")
     return there

@@ -19,7 +19,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.adaptive import RECORD, live, looks, plan, race, tables
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal, Plan
-from bayes_at_n.pipeline.adaptive.race import Bools, Course, ended, upcoming
+from bayes_at_n.pipeline.adaptive.race import Course, ended, upcoming
 from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import note, percent, results, substep, warn
 from bayes_at_n.pipeline.base.errors import DamagedData, UserError
@@ -38,6 +38,7 @@ from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.pipeline.workers import resident
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
+from bayes_at_n.scoring.numerics.inputs import Bools
 from bayes_at_n.scoring.sequential import BankSequence, question_factors
 
 

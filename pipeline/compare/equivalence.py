@@ -78,7 +78,7 @@ def load(folders: list[str]) -> Pair:
     paths = [Path(folder).expanduser() for folder in folders]
     if paths[0].resolve() == paths[1].resolve():
         raise UserError(f"{folders[1]}: named twice; name two different run folders")
-    both = cohort.of_runs("equivalence", dict.fromkeys(paths), True, _refuse)
+    both = cohort.of_runs("equivalence", dict.fromkeys(paths), named=True, strict=True)
     sizes = [len(member.run.questions) for member in both.members]
     if max(sizes) > len(both.question_ids):
         raise UserError(
@@ -100,10 +100,6 @@ def load(folders: list[str]) -> Pair:
     if len(both.question_ids) * trials[0].size < 2:
         raise UserError(f"{paths[0]}: one attempt is not enough; sample with sampling.trials=8")
     return Pair(both, attempts, trials, shared)
-
-
-def _refuse(name: str, why: object) -> None:
-    raise UserError(f"{name}: {why}")
 
 
 def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:

@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import Columns
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.scoring import RubricConfig
+from bayes_at_n.pipeline.config.settings import RubricConfig
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.rubrics import categories as rubrics
 from bayes_at_n.pipeline.rubrics import rubric as rubric_of

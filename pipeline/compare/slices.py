@@ -97,12 +97,10 @@ def _differences(cohort: Cohort, cfg: AnalysisConfig, fields: list[Field]) -> tu
         f"{row['category']}: {row['above']} is {row['difference']:.3f} above {row['below']}"
         for row in rows[:_NAMED]
     ]
-    named = "; ".join([*most, *["..."] * (len(rows) > _NAMED)])
-    sentence = f"{len(rows)} of {p.size:,} differences stand out ({rule})" + f": {named}" * bool(
-        rows
-    )
+    named = ": " * bool(rows) + "; ".join([*most, *["..."] * (len(rows) > _NAMED)])
     notes = [f"{rule}; differences of avg on these questions"]
-    return Table(title("differences by category", cohort), columns, rows, notes), sentence
+    made = Table(title("differences by category", cohort), columns, rows, notes)
+    return made, f"{len(rows)} of {p.size:,} differences stand out ({rule}){named}"
 
 
 def cap_tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -119,9 +117,7 @@ def cap_tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         except UserError:
             lacking.append(member.name)
     if lacking and cfg.scoring.caps:
-        left_out.append(
-            f"left out because some attempts have no token counts: {', '.join(lacking)}"
-        )
+        left_out = [f"left out because some attempts have no token counts: {', '.join(lacking)}"]
         warn(f"{cohort.dataset}: scores by max_tokens: {left_out[0]}")
     if not known:
         return {}

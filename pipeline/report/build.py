@@ -127,7 +127,6 @@ def packed_size(name: str, packed: str) -> int:
 
 
 FOLDER = Path(__file__).parent
-PARTS = ("page", "reader", "prose", "attempt")
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
 READ_S = 3600.0  # for which a replaced page, still open in a browser, can load attempts
@@ -236,11 +235,8 @@ def _datasets(
             (panel, rubrics), run, ids = made[i], member.run, member.question_ids
             codes = [code[m] for _, code in rubrics.values()]
             rows = attempts.index(run, ids, cfg.report.texts, m, codes)
-            shown = {
-                "side": True,
-                "note": rows.without,
-                "reasoning_end": run.cfg.model.reasoning_end,
-            }
+            shown = {"side": True, "note": rows.without}
+            shown["reasoning_end"] = run.cfg.model.reasoning_end
             panel["counts"]["models"][m] |= shown
             tables[i].append(rows.table)
             upto = trials if rows.without is None else 0
@@ -271,7 +267,18 @@ def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel])
 
 def _library() -> str:
     """Return the library that draws mathematics, as a side file."""
-    return (FOLDER / "katex.min.js").read_text(encoding="utf-8") + '\nbayesReport("katex",true);\n'
+    return asset("katex.min.js") + '\nbayesReport("katex",true);\n'
+
+
+def asset(name: str) -> str:
+    """Read a file of this folder."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def scripts(*names: str) -> str:
+    """Join scripts of this folder behind Preact, whose names are their own."""
+    code = "\n".join(asset(f"{name}.js") for name in names)
+    return f'{asset("preact.min.js")}\n(() => {{\n"use strict";\n{code}\n}})();\n'
 
 
 def summary(cohorts: list[Cohort]) -> str:
@@ -299,10 +306,8 @@ def _page(
     """Render the page; `held`: side files that it contains."""
     counts = [panel["counts"] for panel in shown if panel["counts"]]
     readable = any(model["side"] for count in counts for model in count["models"])
-    css = (FOLDER / "report.css").read_text(encoding="utf-8")
-    code = "\n".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in PARTS)
-    library = (FOLDER / "preact.min.js").read_text(encoding="utf-8")
-    js = f'{library}\n(() => {{\n"use strict";\n{code}\n}})();\n'
+    css, js = asset("report.css"), scripts("page", "reader", "prose", "attempt")
+    single = held and held.left_out
     return rendered(
         "template.html",
         title=cfg.report.title,
@@ -314,12 +319,7 @@ def _page(
         held=held,
         css=Markup(css),
         js=Markup(js),
-        data={
-            "stamp": stamp,
-            "readable": readable,
-            "datasets": counts,
-            "single": held and held.left_out,
-        },
+        data={"stamp": stamp, "readable": readable, "datasets": counts, "single": single},
     )
 
 
