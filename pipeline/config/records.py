@@ -56,7 +56,7 @@ Out = Annotated[Named, must("a folder, without a suffix", lambda v: not v.endswi
 class ImportConfig:
     """What to import, and what its source does not state."""
 
-    path: str | None = None  # file, folder, or hub id OWNER/NAME of a dataset
+    path: list[str] = field(default_factory=list)  # files, folders, patterns, or hub id OWNER/NAME
     kind: Annotated[str, one_of("auto", *KINDS)] = "auto"  # kind of records; auto: detected
     revision: str | None = None  # commit, tag or branch of a hub id
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl

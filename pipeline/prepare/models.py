@@ -196,10 +196,7 @@ def _hashed(folder: Path, names: Sequence[str] = ()) -> str:
 
 
 def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; that of a large file is stored in the user's cache folder.
-
-    All bytes are read, because samples do not show a file that is mostly zero.
-    """
+    """Return the SHA-256 of a file; that of a large file is stored in the user's cache folder."""
     real = path.resolve()
     if real.parent.name == "blobs" and len(real.name) == 64:  # the hub's cache names it by SHA-256
         return real.name

@@ -263,10 +263,7 @@ def _names(names: str | list[str] | None) -> list[str]:
 
 
 def _joined(row: Mapping[str, Any], name: str, field: str, position: str, notes: list[str]) -> Any:
-    """Return a cell, or a template filled with the texts of its columns, some of them empty.
-
-    What is put in is never looked at again.
-    """
+    """Return a cell, or a template filled with the texts of its columns, some of them empty."""
     if _parts(row, name) == [name]:
         return _cell(row, name)
     return _PLACE.sub(

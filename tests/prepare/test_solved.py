@@ -16,7 +16,6 @@ from scipy import stats
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.prepare.solved import encoded
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
@@ -126,18 +125,6 @@ class Merging:
 
     def __call__(self, text: str, add_special_tokens: bool) -> dict[str, Any]:
         return {"input_ids": [w.replace("_", " ") for w in text.replace(" ", " _").split(" ") if w]}
-
-
-def test_a_token_across_the_border_is_left_out_as_lm_evaluation_harness_does() -> None:
-    made = Merging()
-    assert encoded(made, "So the An", "swer is") == (
-        ["So", "_the".replace("_", " "), " An"],
-        [" is"],
-    )
-    assert encoded(made, "So ", "it is") == (["So"], [" it", " is"])
-    assert encoded(made, "", "it") == ([0], ["it"])
-    made.bos_token_id = "it"  # type: ignore[assignment]
-    assert encoded(made, "", "it is") == (["it"], [" is"])
 
 
 @pytest.mark.parametrize("by", ["sum", "token", "byte", "unconditional"])
