@@ -20,12 +20,12 @@ CEILINGS: dict[str, int] = {
     "benchmarks": 9_611,
     "docs (words)": 39_901,
     "pipeline": 6,
-    "pipeline/adaptive": 2_250,
+    "pipeline/adaptive": 2_185,
     "pipeline/api": 417,
     "pipeline/base": 1_298,
     "pipeline/cli": 995,
     "pipeline/cluster": 418,
-    "pipeline/compare": 2_784,
+    "pipeline/compare": 2_742,
     "pipeline/config": 2_817,
     "pipeline/display": 700,
     "pipeline/engines": 2_880,
@@ -35,7 +35,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/plots": 1_059,
     "pipeline/prepare": 2_417,
     "pipeline/records": 4_031,
-    "pipeline/report": 2_786,
+    "pipeline/report": 2_759,
     "pipeline/rubrics": 850,
     "pipeline/score": 1_567,
     "pipeline/status": 553,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_384,
     "verifiers": 6_800,
-    "product": 56_405,
+    "product": 56_271,
 }
 
 
