@@ -15,7 +15,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import duration, joined, percent, plural, results, si, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.scoring import CapsConfig, own_metrics
+from bayes_at_n.pipeline.config.settings import CapsConfig, own_metrics
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.rubrics import signals

@@ -36,8 +36,7 @@ Parts = dict[str, Any]
 def score(run: Run, rubrics: bool = False) -> None:
     """Score the run's graded attempts: print a table, save `scores.json` and `matrix.npz`.
 
-    With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
-    OSError: a file cannot be written.
+    With other `sampling.trials` than the folder's nothing is saved.
     """
     labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
@@ -71,10 +70,10 @@ def score(run: Run, rubrics: bool = False) -> None:
 
 
 def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
-    """Compute and print what `scores.json` is to hold; write nothing.
+    """Compute and print what `scores.json` is to hold, also outcomes and the curve of `caps=`.
 
-    `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
-    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
+    `rubrics`: print their scores, not metrics. Raises UserError: nothing is graded, or settings ask
+    what the attempts do not tell.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)
@@ -109,8 +108,15 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if labels.files(run) and (by_people := labels.corrected(run, graded)):
         scores["people"], table = by_people
         display.show(table)
-    measured = {"stated": answers.stated(run, graded), "attempted": answers.attempted(run, graded)}
-    for name, found in (measured | {"since": dated, "forecast": forecast}).items():
+    prompt = " ".join([*run.cfg.prompt.templates, run.cfg.model.system or ""]).lower()
+    written = graded.judged is not None and run.cfg.verifier.kind == "generate"
+    measured = {
+        "stated": answers.stated(run, graded) if "confidence" in prompt else None,
+        "attempted": answers.attempted(run, graded) if written else None,  # else C is "invalid"
+        "since": dated,
+        "forecast": forecast,
+    }
+    for name, found in measured.items():
         if found is not None:
             scores[name], line = found
             results.print(line)

@@ -87,8 +87,7 @@ class Judge:
     def ask(self, texts: Sequence[Text], step: Callable[[], None]) -> pa.Table:
         """Return rows of LABEL_LOGPROBS; `step` is called after every step of the engine.
 
-        Raises UserError: a question is too long, or there are no log-probs. TryAgain: the engine
-        failed. Interrupted: by `step`.
+        Raises UserError: a question is too long, or has no log-probs. TryAgain: the engine failed.
         """
         prompts = self.prompts.build([candidate for _, candidate in texts])
         ids = [prompt.token_ids for prompt in prompts]
