@@ -37,19 +37,19 @@ CEILINGS: dict[str, int] = {
     "pipeline/records": 4_031,
     "pipeline/report": 2_759,
     "pipeline/rubrics": 850,
-    "pipeline/score": 1_567,
+    "pipeline/score": 1_561,
     "pipeline/status": 553,
     "pipeline/store": 2_087,
     "pipeline/training": 3_024,
-    "pipeline/verify": 1_435,
+    "pipeline/verify": 1_420,
     "pipeline/workers": 1_851,
     "prompts": 345,
     "scoring": 7_785,
     "scripts": 1_329,
     "slurm": 137,
-    "tests": 31_384,
+    "tests": 31_383,
     "verifiers": 6_800,
-    "product": 56_271,
+    "product": 56_250,
 }
 
 
