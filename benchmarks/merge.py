@@ -32,7 +32,7 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.training import tensors
+from bayes_at_n.pipeline.training import checkpoints
 from bayes_at_n.pipeline.training.checkpoints import INDEX
 from benchmarks import common
 
@@ -183,7 +183,7 @@ def _child(what: str, sources: list[Path], out: Path) -> dict[str, float]:
 
 def _ulps(sources: list[Path], out: Path) -> float:
     """The largest distance from the float64 mean, over every third tensor."""
-    read, worst = [tensors.read(source) for source in [*sources, out]], 0.0
+    read, worst = [checkpoints.read_weights(source) for source in [*sources, out]], 0.0
     for name in list(read[-1].tensors)[::3]:
         *parts, made = (_values(checkpoint.tensors[name].file, name) for checkpoint in read)
         wanted = np.mean(np.stack(parts), axis=0)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.paper import printed, reproduce
+from bayes_at_n.pipeline.paper import reproduce, studies
 from bayes_at_n.pipeline.paper.reproduce import Study
 from bayes_at_n.pipeline.paper.studies import Result
 from benchmarks import common
@@ -90,14 +90,14 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def made() -> list[Cohort]:
     """The four tasks, with close neighbors among the models."""
     cohorts = []
-    for seed, task in enumerate(printed.TASKS):
+    for seed, task in enumerate(studies.TASKS):
         rng = np.random.default_rng(seed)
         ability, difficulty = np.linspace(1.5, -2.5, 20)[:, None], rng.normal(0, 2, QUESTIONS)
         p = 1 / (1 + np.exp(difficulty - ability - rng.normal(0, 0.7, (20, QUESTIONS))))
         outcomes = (rng.random((20, QUESTIONS, TRIALS)) < p[..., None]).astype(np.int8)
         ids = [f"{task}-{i}" for i in range(QUESTIONS)]
         cohorts.append(
-            cohort.from_arrays(task, list(printed.short_names().values()), ids, outcomes)
+            cohort.from_arrays(task, list(studies.short_names().values()), ids, outcomes)
         )
     return cohorts
 

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from bayes_at_n import scoring
-from bayes_at_n.scoring.intervals.inflation import INFLATION_LEVEL
+from bayes_at_n.scoring.intervals.assumptions import INFLATION_LEVEL
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats
 from bayes_at_n.scoring.sequential import Target, wealth
 from bayes_at_n.scoring.sequential.batch import Batch
-from bayes_at_n.scoring.sequential.planning import _summary
+from bayes_at_n.scoring.sequential.race import _summary
 from benchmarks.coverage import wald_ci
 from benchmarks.simulated_worlds import LUCK, Cell, World, draw, inflation
 

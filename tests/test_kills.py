@@ -90,7 +90,7 @@ CHANCE = re.compile(
 )
 CLOCKS = ["started", "first_token", "finished"]
 # Of sessions, killed ones among them; and the digest of a table that holds times.
-TOLD = ("generated", "cost", "time", "made_from", "asked")
+TOLD = ("generated", "cost", "time", "made_from")
 RECORDS = "".join(
     f'{{"model": "m{m}", "dataset": "d", "question": "q{q}", "trial": {t}, "correct": {q % 2}}}\n'
     for m in range(2)

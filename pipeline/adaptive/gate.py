@@ -55,8 +55,7 @@ class Part(NamedTuple):
 def compare(cfg: CompareConfig) -> int:
     """Compare runs; with `gate=FILE` decide whether the second model may replace the first.
 
-    Returns the exit status. Raises UserError: nothing that can be compared, a wrong policy, a
-    dataset of it that lacks a run. OSError: a file cannot be written.
+    Returns the exit status.
     """
     if cfg.gate.policy is None:
         comparison.compare(cfg)
@@ -90,10 +89,7 @@ def deciding(parts: Sequence[Part]) -> str:
 
 
 def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
-    """Decide from what the runs of BASE and NEW hold by now, in the order of the policy.
-
-    Raises UserError: a dataset of the policy that has not both models, or not one whole trial.
-    """
+    """Decide from what the runs of BASE and NEW hold by now, in the order of the policy."""
     named = cfg.dataset or ([] if cfg.folders else [*policy.datasets])
     cohorts = {of.dataset: of for of in cohort.load(replace(cfg, dataset=named))}
     if others := [name for name in cohorts if name not in policy.datasets]:
@@ -158,10 +154,7 @@ def states(
 def sample(
     cfg: CompareConfig, policy: Policy, parts: list[Part], folder: Path
 ) -> tuple[list[Part], str]:
-    """Sample until it is decided, one dataset after the other; return why it ended otherwise.
-
-    Raises Unfinished and Interrupted: as `live.settle`.
-    """
+    """Sample until it is decided, one dataset after the other; return why it ended otherwise."""
     for i in range(len(parts)):
         if deciding(parts) == "open" and not parts[i].state.known.settled:
             why = _sample(cfg, policy, parts, i, folder)
@@ -205,10 +198,8 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
     for bound, of, state, basis, fate, people in parts:
         (base, new), e = state.known.mean.tolist(), state.known.log_e / np.log(10)
         found = basis.luck
-        pair = [
-            100 * end[NEW, BASE]
-            for end in (state.known.difference_low, state.known.difference_high)
-        ]
+        both_ends = state.known.difference_low, state.known.difference_high
+        pair = [100 * end[NEW, BASE] for end in both_ends]
         row = {"dataset": of.dataset, "requires": 100 * bound, "verdict": fate}
         row |= {"trials": state.trials, "questions": len(of.question_ids), "base": base, "new": new}
         row |= {"difference": 100 * (new - base), "low": pair[0], "high": pair[1]}
@@ -219,8 +210,9 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             f" points ({pair[0]:+.2f} to {pair[1]:+.2f}), required above {100 * bound:+g}"
         )
         if people:
-            ends = f"{100 * people.lo:+.2f} to {100 * people.hi:+.2f}"
-            text += f"; by human labels {100 * people.difference:+.2f} ({ends}, at this look)"
+            value, low, high = (100 * of for of in (people.difference, people.lo, people.hi))
+            row |= {"labels": value, "labels_low": low, "labels_high": high}
+            text += f"; by human labels {value:+.2f} ({low:+.2f} to {high:+.2f}, at this look)"
         if basis.dependent:
             text += f"; by whole trials, as {basis.dependent}: sampling.seeds=independent needs far"
             text += " fewer"
@@ -228,12 +220,12 @@ def table(parts: Sequence[Part], policy: Policy) -> Table:
             text += "; their seeds are unknown, so attempts are assumed to be independent"
         rows.append(row | {"sentence": text})
     needed = np.log10(2 / (1 - policy.confidence) * np.array([1, len(parts)]))
+    enough = f"{needed[0]:.1f} is enough"
+    if parts[1:]:
+        enough += f" on all datasets at once, {needed[1]:.1f} on one by itself"
     notes = [
         "points of accuracy on these questions; intervals hold at any number of looks",
-        f"log10 e: largest evidence so far that the requirement holds, or fails;"
-        f" {needed[0]:.1f} is enough"
-        + f" on all datasets at once, {needed[1]:.1f} on one by itself"
-        * (len(parts) > 1),
+        f"log10 e: largest evidence so far that the requirement holds, or fails; {enough}",
         *(f"differs: {p.cohort.dataset}: {line}" for p in parts for line in p.cohort.differences),
     ]
     heads = [

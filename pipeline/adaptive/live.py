@@ -31,7 +31,7 @@ import numpy as np
 from bayes_at_n.pipeline.adaptive import RECORD, looks, plan
 from bayes_at_n.pipeline.adaptive.forecast import forecast
 from bayes_at_n.pipeline.adaptive.plan import MARK, Contender, Plan, record_of
-from bayes_at_n.pipeline.adaptive.race import Bools, Course, Ints, Outcomes, State, upcoming
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, State, upcoming
 from bayes_at_n.pipeline.adaptive.tables import line
 from bayes_at_n.pipeline.base import atomic, lease
 from bayes_at_n.pipeline.base.console import note, substep, warn
@@ -46,6 +46,7 @@ from bayes_at_n.pipeline.store import outcomes, runfolder
 from bayes_at_n.pipeline.workers import claims, devices, stopping
 from bayes_at_n.pipeline.workers.resident import STOPPED as STOPS
 from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
+from bayes_at_n.scoring.numerics.inputs import Bools, Ints
 
 STAGES = "stages=[prepare,generate]"
 WAIT_S = 1.0  # between two looks at what workers have made
@@ -77,9 +78,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
                 break
     for run in (run for contender in plan.contenders for run in contender.runs):
         if looks.is_prepared(run):
-            attempts.leave(
-                runfolder.open_run(run.path)
-            )  # attempts that were sampled ahead stay, unused
+            attempts.leave(runfolder.open_run(run.path))  # what was sampled ahead stays, unused
     if why and not seen.states:
         raise UserError(f"{why}; no look was reached; finished attempts are kept")
     if why:
@@ -88,10 +87,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
 
 
 def begin(plan: Plan) -> None:
-    """Keep the plan in its folder.
-
-    Raises UserError: the folder holds another plan.
-    """
+    """Keep the plan in its folder."""
     path, new = plan.folder / RECORD, record_of(plan)
     plan.folder.mkdir(parents=True, exist_ok=True)
     atomic.sweep(plan.folder)
@@ -113,10 +109,8 @@ def begin(plan: Plan) -> None:
 
 def announce(plan: Plan) -> None:
     """Say beforehand when one looks."""
-    after = ", ".join(map(str, plan.goal.looks))
-    note(
-        f"until={plan.goal.cfg.until} of {len(plan.contenders)} models; looks after {after} trials"
-    )
+    models, after = len(plan.contenders), ", ".join(map(str, plan.goal.looks))
+    note(f"until={plan.goal.cfg.until} of {models} models; looks after {after} trials")
     note(f"to follow it: {PROGRAM} status {shlex.quote(str(plan.folder))} --watch")
 
 
@@ -218,10 +212,7 @@ class Samplers:
         self.file.unlink(missing_ok=True)
 
     def sample(self, seen: Course, known: Outcomes) -> str:
-        """Sample until what the next look needs is graded; else return what a budget forbids.
-
-        Raises Unfinished and Interrupted: as `settle`.
-        """
+        """Sample until what the next look needs is graded; else return what a budget forbids."""
         contenders = self.plan.contenders
         trials, chosen = upcoming(seen.states, seen.goal)
         lacking = np.where(chosen, (known.codes[:, :, :trials] < 0).sum(axis=(1, 2)), 0)

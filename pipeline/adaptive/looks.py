@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.adaptive import race
 from bayes_at_n.pipeline.adaptive.plan import Contender, Goal
-from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, ended, evidence, order, states
+from bayes_at_n.pipeline.adaptive.race import Course, Outcomes, ended, evidence, states
 from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
@@ -34,10 +34,7 @@ from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
-    """Read what the runs of a plan hold by now, up to so many trials; (K, 0, N) of none prepared.
-
-    Raises UserError: two models have other questions.
-    """
+    """Read what the runs of a plan hold by now, up to so many trials; (K, 0, N) of nothing."""
     tokens = np.zeros((len(contenders), trials), np.int64)
     parts, clusters = [], list[str]()
     for runs in zip(*(contender.runs for contender in contenders), strict=True):  # of a dataset
@@ -55,8 +52,7 @@ def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
             clusters += [f"{run.cfg.dataset.name}: {label}" for label in outcomes.clusters(run)]
         blank = np.full((len(hashes.get(first, ())), trials), -1, np.int8)
         parts.append(np.stack([codes.get(k, blank) for k in range(len(runs))]))
-    begun = [run for contender in contenders for run in contender.runs if is_prepared(run)]
-    seeds = seeds_of(begun)
+    seeds = seeds_of([run for of in contenders for run in of.runs if is_prepared(run)])
     names = [contender.name for contender in contenders]
     return Outcomes(names, np.concatenate(parts, axis=1), tokens, seeds, clusters)
 
@@ -79,15 +75,11 @@ def with_trials(run: Run, trials: int) -> Run:
 
 
 def reached(run: Run, least: int) -> int:
-    """Return the trials that a folder is used with where it holds all of these; `least` at least.
-
-    Raises UserError: its configuration cannot be read.
-    """
+    """Return the trials that a folder is used with, if it holds all of these; else `least`."""
     if not is_prepared(run):
         return least
     there = open_run(run.path)
-    trials = there.cfg.sampling.trials
-    if trials <= least:
+    if (trials := there.cfg.sampling.trials) <= least:
         return least
     ungraded = (outcomes.read(there, quiet=True).codes < 0).any()
     return least if ungraded and runfolder.pending(there) else trials
@@ -99,20 +91,14 @@ def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:
 
 
 def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
-    """Read the runs that folders hold, as one cohort of all questions, and by dataset.
-
-    Raises UserError: folders that hold no runs that can be compared.
-    """
+    """Read the runs that folders hold, as one cohort of all questions, and by dataset."""
     runs = [str(run) for text in folders for run in selection.runs_in(Path(text).expanduser())]
     cohorts = cohort.load(AnalysisConfig(folders=runs))
     return cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts), cohorts
 
 
 def of_complete(folders: Sequence[str]) -> Outcomes:
-    """Read complete runs of the same questions; of several datasets, all of these together.
-
-    Raises UserError: folders that hold no runs that can be compared.
-    """
+    """Read complete runs of the same questions; of several datasets, all of these together."""
     whole, cohorts = matched(folders)
     for line in [line for one in cohorts for line in one.warnings]:
         note(line)
@@ -132,11 +118,11 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         if member.name in whole.names:
             of_run = _tokens(member.run, member.question_ids)[:trials]
             tokens[whole.names.index(member.name), : len(of_run)] += of_run
-    seeds = seeds_of([member.run for member in members])
     known = codes[:, :, :trials]
     if whole.weights is not None:
         known = scoring.Points(known, whole.weights)
-    return Outcomes(list(whole.names), known, tokens, seeds, whole.clusters)
+    seeds = seeds_of([member.run for member in members])
+    return Outcomes(whole.names, known, tokens, seeds, whole.clusters)
 
 
 FILE = "looks.jsonl"
@@ -162,7 +148,7 @@ def course(known: Outcomes, goal: Goal) -> Course:
 def record(folder: Path, seen: Course) -> None:
     """Add the looks that are not in the log yet; other processes may have logged more.
 
-    Half a line of a crash is written anew. Raises OSError: the disk is full.
+    Half a line of a crash is written anew.
     """
     path = folder / FILE
     with lease.held(folder / "looks.lease", "recording a look", wait=True), path.open("ab+") as log:
@@ -193,21 +179,20 @@ def row(seen: Course, i: int) -> dict[str, Any]:
         }
         for k, name in enumerate(names)
     ]
-    pairs = [
-        {
+    pairs = []
+    for a, b in itertools.combinations(range(len(names)), 2):
+        fates = {
+            "first": known.better[a, b],
+            "second": known.better[b, a],
+            "tied": known.tied[a, b],
+        }
+        of_pair = {
             "pair": [names[a], names[b]],
             "log_e": [float(known.log_e[a, b]), float(known.log_e[b, a])],
             "difference": [float(known.difference_low[a, b]), float(known.difference_high[a, b])],
-            "decided": "first"
-            if known.better[a, b]
-            else "second"
-            if known.better[b, a]
-            else "tied"
-            if known.tied[a, b]
-            else None,
+            "decided": next((word for word, is_so in fates.items() if is_so), None),
         }
-        for a, b in itertools.combinations(range(len(names)), 2)
-    ]
+        pairs.append(of_pair)
     return {
         "look": state.look,
         "trials": state.trials,
@@ -216,7 +201,7 @@ def row(seen: Course, i: int) -> dict[str, Any]:
         "models": models,
         "pairs": [] if goal.until.kind == "width" else pairs,
         "open": [names[k] for k in np.flatnonzero(known.open)],
-        "order": order(known, goal),
+        "order": [[names[model] for model in group] for group in known.groups],  # best first
         "best": None if known.best is None else names[known.best],
         "settled": bool(known.settled),
     }

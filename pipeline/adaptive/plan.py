@@ -16,15 +16,8 @@ from typing import Any
 
 from bayes_at_n.pipeline.adaptive import RECORD
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config import compose, trust
-from bayes_at_n.pipeline.config.multirun import (
-    Decision,
-    Request,
-    SettleConfig,
-    Until,
-    load_settle,
-    until,
-)
+from bayes_at_n.pipeline.config import compose, multirun, trust
+from bayes_at_n.pipeline.config.multirun import Decision, Request, SettleConfig, Until, until
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.store import provenance, runfolder, selection
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -89,29 +82,20 @@ class Plan:
 
 
 def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Goal:
-    """Return what is to be decided between models.
-
-    Raises UserError: not with these models.
-    """
+    """Return what is to be decided between models."""
     requested = until(cfg.until)
     least = 1 if requested.kind == "width" else 2
     if len(names) < least:
         raise UserError(f"until={cfg.until}: needs two or more models, not {len(names)}")
-    if requested.kind == "top" and requested.k >= len(names):
-        raise UserError(
-            f"until={cfg.until}: needs more than {requested.k} models, not {len(names)}"
-        )
+    if requested.kind == "top" and (k := requested.k) >= len(names):
+        raise UserError(f"until={cfg.until}: needs more than {k} models, not {len(names)}")
     if requested.kind == "above" and requested.model not in names:
         raise UserError(f"until={cfg.until}: no such model; choose from {', '.join(names)}")
     return Goal(cfg, list(names), trials, cfg.block or block)
 
 
 def make(requested: Request[SettleConfig]) -> Plan:
-    """Make the plan of a command.
-
-    Raises UserError: a setting cannot work, two models have one folder, or a run is there that was
-    made with other settings.
-    """
+    """Make the plan of a command."""
     if requested.cfg.folders:
         return _again(requested)
     sets = [one for one in requested.arguments if re.match(r"dataset\b", one)]
@@ -122,7 +106,11 @@ def make(requested: Request[SettleConfig]) -> Plan:
         raise UserError(f"{twice[0]}: two of these models have this name; give one a tag=")
     cfg, first = requested.cfg, runs[0].cfg
     for run in runs:
-        _check(run.cfg)
+        if run.cfg.dataset.judge:
+            raise UserError(
+                f"dataset.judge={run.cfg.dataset.judge}: `settle` does not run a verifier, so it"
+                " would have no outcomes; leave it out"
+            )
         # What is there whole is not sampled, so nobody else would find out.
         runfolder.check_same(run, provenance.identity(run.cfg))
     label = cfg.until.replace(":", "-")
@@ -142,20 +130,8 @@ def _contender(
     return Contender(runs[0].path.name, runs, combined, [*settings, *together])
 
 
-def _check(cfg: RunConfig) -> None:
-    """Looks ask no verifier."""
-    if cfg.dataset.judge:
-        raise UserError(
-            f"dataset.judge={cfg.dataset.judge}: `settle` does not run a verifier, so it"
-            " would have no outcomes; leave it out"
-        )
-
-
 def _again(requested: Request[SettleConfig]) -> Plan:
-    """Make the plan that a folder holds anew.
-
-    Raises UserError: there is none, or other settings are given with it.
-    """
+    """Make the plan that a folder holds anew."""
     folder = Path(requested.cfg.folders[0]).expanduser()
     record = runfolder.read_json(folder / RECORD)
     if "arguments" not in record:
@@ -166,17 +142,14 @@ def _again(requested: Request[SettleConfig]) -> Plan:
     if not own and requested.cfg.trust == "false":
         why = f"arguments={arguments!r:.1000}: not from one of your commands"
         raise UserError(f"{folder / RECORD}: {why}; give the settings again, or trust=true")
-    here, there = os.path.abspath(folder), make(load_settle(arguments))
+    here, there = os.path.abspath(folder), make(multirun.load_settle(arguments))
     if os.path.abspath(there.folder) != here:
         raise UserError(f"{folder}: was made in {record.get('cwd')}; run the command there")
     return there
 
 
 def opened(folder: Path) -> Plan:
-    """Open the plan that a folder holds, to read its runs.
-
-    Raises UserError: there is none, or it is damaged.
-    """
+    """Open the plan that a folder holds, to read its runs."""
     record = runfolder.read_json(folder / RECORD)
     if not record:
         raise UserError(f"{folder}: has no {RECORD}; name a folder that `settle` made")

@@ -17,6 +17,7 @@ from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.compare.claims import dependent
 from bayes_at_n.pipeline.score import headline
 from bayes_at_n.pipeline.store.outcomes import Codes
+from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.sequential import Look, MeanSequence, Race, Target
 
 
@@ -68,7 +69,7 @@ def basis(known: Outcomes, spent: npt.NDArray[np.int64], best: int | None) -> Ba
     return Basis(known.seeds, luck, elsewhere, nearest, leaders, more)
 
 
-def basis_sentence(basis: Basis, goal: "Goal") -> str:
+def basis_sentence(basis: Basis, goal: Goal) -> str:
     """Say whether attempts are independent, and what follows."""
     luck, k = basis.luck, int(np.argmax(basis.luck.models.value))
     most = scoring.Inflation(*(float(of[k]) for of in luck.models))
@@ -90,32 +91,25 @@ def basis_sentence(basis: Basis, goal: "Goal") -> str:
     return f"{text}: {why}, so nothing is settled; independent=trials allows for it"
 
 
-def basis_record(basis: Basis, goal: "Goal") -> dict[str, Any]:
+def basis_record(basis: Basis, goal: Goal) -> dict[str, Any]:
     """Return the basis as JSON values by model name; numbers that are not finite are null."""
 
-    def plain(found: scoring.Inflation | None) -> dict[str, Any] | None:
-        if found is None:
-            return None
-        return {k: float(v) if np.isfinite(v) else None for k, v in found._asdict().items()}
+    def plain(found: Sequence[float]) -> dict[str, float | None]:
+        numbers = (float(value) if np.isfinite(value) else None for value in found)
+        return dict(zip(scoring.Inflation._fields, numbers, strict=True))
 
-    names, luck = goal.names, basis.luck
-    models = (scoring.Inflation(*one) for one in zip(*luck.models, strict=True))
+    names, luck, more = goal.names, basis.luck, basis.more
+    of_models = zip(names, zip(*luck.models, strict=True), strict=True)
     return {
         "seeds": basis.seeds,
         "p": luck.p,
-        "inflation": {n: plain(one) for n, one in zip(names, models, strict=True)},
+        "inflation": {name: plain(found) for name, found in of_models},
         "pair": luck.pair and [names[k] for k in luck.pair],
-        "pair_inflation": plain(luck.of_pair),
+        "pair_inflation": luck.of_pair and plain(luck.of_pair),
         "other_questions": None if basis.nearest is None else basis.elsewhere,
         "nearest": None if basis.nearest is None else names[basis.nearest],
-        "next_attempts": basis.more
-        and headline.next_attempts(basis.more, [names[k] for k in basis.leaders]),
+        "next_attempts": more and headline.next_attempts(more, [names[k] for k in basis.leaders]),
     }
-
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 class State(NamedTuple):
@@ -226,11 +220,6 @@ def target(goal: Goal) -> Target | None:
     return None if kind == "width" else Target(kind, k, goal.baseline)  # type: ignore[arg-type]
 
 
-def order(known: Look, goal: Goal) -> list[list[str]]:
-    """Return the names in groups that are not told apart, best first."""
-    return [[goal.names[model] for model in group] for group in known.groups]
-
-
 def ended(state: State, goal: Goal) -> bool:
     """Return whether nothing more is sampled: all is decided, or all trials are used."""
     return state.known.settled or state.trials == goal.trials
@@ -245,12 +234,6 @@ def upcoming(seen: Sequence[State], goal: Goal) -> tuple[int, Bools]:
     return goal.looks[seen[-1].look], seen[-1].known.open
 
 
-def leader(state: State) -> int:
-    """Return the model that is ahead: the highest mean of those that can be the best."""
-    known = state.known
-    return int(np.argmax(np.where(known.placed < 0, -1.0, known.mean)))
-
-
 def evidence(state: State, goal: Goal) -> Floats:
     """Return the natural log of the e-value that decides each model (K,), NaN where none does.
 
@@ -263,9 +246,10 @@ def evidence(state: State, goal: Goal) -> Floats:
         return np.full(count, np.nan)
     own = np.eye(count, dtype=bool)
     pairs = np.where(own, -np.inf, known.log_e)
-    if kind == "best":
-        decisive = known.log_out if count > 2 else pairs[leader(state)]  # against rivals
-        return np.where(np.arange(count) == leader(state), np.nan, decisive)
+    if kind == "best":  # against the leader, the highest mean of those that can be the best
+        leader = int(np.argmax(np.where(known.placed < 0, -1.0, known.mean)))
+        decisive = known.log_out if count > 2 else pairs[leader]
+        return np.where(np.arange(count) == leader, np.nan, decisive)
     if kind == "top":
         beaten_by, beats = -np.sort(-pairs, axis=0), -np.sort(-pairs, axis=1)
         decisive = np.maximum(beaten_by[goal.until.k - 1], beats[:, count - goal.until.k - 1])

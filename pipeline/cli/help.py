@@ -54,7 +54,6 @@ def text(name: str | None) -> str:
     )
     takes = ["GROUP=CHOICE"] * (verb.settings == RUN) + ["KEY=VALUE"]
     takes += ["run folders"] * _takes_folders(verb)
-    takes += [f"{word} ({verb.flags[word]})" for word in verb.words]
     declare(parser, verb, ", or ".join(takes))
     return parser.format_help()
 

@@ -22,7 +22,7 @@ class Verb(NamedTuple):
     keys: str | None = None  # groups and keys in its help; None: all
     settings: str = RUN  # MODULE:CLASS in pipeline.config, of each dataclass whose keys it accepts
     composes: bool = False  # its function gets the arguments and composes settings itself
-    flags: Mapping[str, Any] = {}  # keyword arguments, as for argparse; without -- a plain word
+    flags: Mapping[str, Any] = {}  # keyword arguments, as for argparse
     examples: str = ""  # one per line, without the program's name
     reads: bool = False  # reads existing runs: dataset=NAME alone means all of runs/NAME
 
@@ -36,11 +36,6 @@ class Verb(NamedTuple):
         """Import and return the dataclasses of its settings, its own before that of runs."""
         names = self.settings.split()
         return [pkgutil.resolve_name(f"bayes_at_n.pipeline.config.{name}") for name in names]
-
-    @property
-    def words(self) -> list[str]:
-        """Return the flags that are plain words among settings."""
-        return [flag for flag in self.flags if flag[0] != "-"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,9 +65,8 @@ def declare(parser: argparse.ArgumentParser, verb: Verb, settings: str = "") -> 
     """Add a verb's arguments to a parser; `settings`: their description in its help."""
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=settings)
     for names, options in {**verb.flags, **_COMMON}.items():
-        if names not in verb.words:
-            switch: dict[str, Any] = {"action": "store_true", "help": options}
-            parser.add_argument(*names.split(), **switch if isinstance(options, str) else options)
+        switch: dict[str, Any] = {"action": "store_true", "help": options}
+        parser.add_argument(*names.split(), **switch if isinstance(options, str) else options)
 
 
 GROUPS = {
@@ -87,7 +81,7 @@ GROUPS = {
 _DRY = "show the first prompt, what is pending and its cost; write nothing"
 VERBS = {
     "run": Verb(
-        "cli.runs:run_stages",
+        "cli.command:run_stages",
         "run every stage in order; each does only what is pending",
         flags={"--dry-run": _DRY},
         examples="""\
@@ -97,7 +91,7 @@ run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # your own data
 run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until the best is known""",
     ),
     "status": Verb(
-        "cli.runs:status",
+        "cli.command:status",
         "show the progress of runs: trials, workers, cost, score so far; --watch follows it",
         keys="",
         composes=True,
@@ -145,7 +139,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         examples="generate RUN_FOLDER trials=160 budget.gpu_hours=8",
     ),
     "grade": Verb(
-        "cli.runs:grade",
+        "cli.command:grade",
         "grade every boxed answer against its gold answer",
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         reads=True,
@@ -174,7 +168,6 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         "score.stage:score",
         "compute Bayes@N, avg@N, Pass@k with intervals; prior=RUN prior.trials=D adds a prior",
         keys="scoring prior labels.file",
-        flags={"rubrics": "also print a table for each rubric"},
         reads=True,
         examples="score RUN_FOLDER metrics=bayes,pass@8,g-pass@8:0.5",
     ),

@@ -16,14 +16,11 @@ from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.compare.cohort import Cohort, Member
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.score import labels
-from bayes_at_n.pipeline.store import outcomes, runfolder
-from bayes_at_n.pipeline.store.outcomes import PENDING
+from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.intervals.judged import Corrected
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
 from bayes_at_n.scoring.numerics.results import Summary, normal_summary, sample_sigma
-
-CORRECTED = "scores are corrected by human labels"
 
 
 def corrected(cohort: Cohort, level: float) -> tuple[Summary, Summary, Floats] | None:
@@ -36,7 +33,7 @@ def corrected(cohort: Cohort, level: float) -> tuple[Summary, Summary, Floats] |
     if (key := ("labels", level)) not in cohort.scored:
         runs = [member for member in cohort.runs() if member.name in cohort.names]
         complete = all(labels.files(of.run) for of in runs)
-        found = [(of.name, known) for of in runs if complete and (known := _of_run(of, level))]
+        found = [(of.name, _of_run(of, level)) for of in runs if complete and of.labeled]
         cohort.scored[key] = None
         if found and len(found) == len(runs):
             z = scoring.pairs_quantile(max(len(cohort.names), 2), level)
@@ -57,18 +54,12 @@ def shares(cohort: Cohort, level: float) -> Floats:
     return known[2] if known else scoring.values(cohort.matrix()).mean(axis=2).filled(np.nan)
 
 
-def _of_run(member: Member, level: float) -> tuple[Corrected, Floats] | None:
-    """Correct a run's avg on the questions compared, also by question, (M,)."""
-    graded = outcomes.read(member.run, quiet=True)
-    index = {name: i for i, name in enumerate(graded.question_ids)}
-    at = np.array([index[name] for name in member.question_ids])
-    codes = np.full_like(graded.codes, PENDING)
-    codes[at] = graded.codes[at]
-    if (known := labels.samples(member.run, graded._replace(codes=codes))) is None:
-        return None
-    found = scoring.prediction_powered(sample := known[1]["outcomes"], level)
-    parts = np.bincount(np.asarray(sample.rows), sample.parts(found.rate, found.value)) * at.size
-    return found, parts[at.argsort().argsort()]
+def _of_run(member: Member, level: float) -> tuple[Corrected, Floats]:
+    """Correct a labeled run's avg on the questions compared, also by question, (M,)."""
+    assert member.labeled
+    found = scoring.prediction_powered(sample := member.labeled[1]["outcomes"], level)
+    parts = np.bincount(np.asarray(sample.rows), sample.parts(found.rate, found.value))
+    return found, np.multiply(parts[np.argsort(np.argsort(member.rows))], len(member.rows))
 
 
 SETTLED = 0.95  # confidence, at least, of what is called settled
@@ -95,6 +86,7 @@ class Claims(NamedTuple):
     better: Bools  # (L, L) claimed: row is better than column
     tied: Bools  # (L, L) claimed: they are less than `scoring.margin` points apart
     dependent: str | None  # why nothing is claimed: dependent attempts, or corrected scores
+    corrected: bool  # by human labels, which the race does not know
 
 
 def together(cohort: Cohort, avg: Summary, level: float) -> Together:
@@ -150,12 +142,13 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
     if key not in cohort.scored:
         codes = scoring.values(cohort.matrix()).filled(-1).astype(np.float64)
         models, questions, _ = codes.shape
-        why = CORRECTED if corrected(cohort, cfg.scoring.confidence) else None
-        raced = models <= RACED and not why
+        by_people = corrected(cohort, cfg.scoring.confidence) is not None
+        why = "scores are corrected by human labels" if by_people else None
+        raced = models <= RACED and not by_people
         rounds = (codes >= 0).all(axis=1).cumprod(axis=1).sum(axis=1) * raced
         shape = 1, models, questions
         race = Batch(shape, Target("order"), 1 - level, cfg.scoring.margin / 100)
-        log_e, needed = np.full((models, models), np.nan if why else 0.0), race.needed.better
+        log_e, needed = np.full((models, models), np.nan if by_people else 0.0), race.needed.better
         for trial in range(rounds.max()):
             attempts = np.broadcast_to((rounds > trial)[:, None], codes.shape[:2]).astype(np.int64)
             race.add((codes[:, :, trial] * attempts)[None], attempts[None])
@@ -163,7 +156,7 @@ def claims(cohort: Cohort, cfg: AnalysisConfig) -> Claims:
         coupled = joined([*dict.fromkeys(r.name for r in cohort.runs() if seeds_couple(r.run))], 3)
         why = dependent(scoring.shared_luck(cohort.matrix()), coupled) if raced else why
         sure = race.better[0] & (why is None), race.tied[0] & (why is None)
-        cohort.scored[key] = Claims(log_e, float(np.log(needed)), *sure, why)
+        cohort.scored[key] = Claims(log_e, float(np.log(needed)), *sure, why, by_people)
     return cohort.scored[key]  # type: ignore[no-any-return]
 
 

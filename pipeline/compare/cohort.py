@@ -5,11 +5,10 @@ answer), never by their number. A run that does not fit is left out and named; w
 alike (trials, sampling, grading) is compared, and listed by `differences`.
 """
 
-import contextlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.checks import keys
 from bayes_at_n.pipeline.config.settings import RunConfig
-from bayes_at_n.pipeline.score import answers, headline
+from bayes_at_n.pipeline.score import answers, headline, labels
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
@@ -39,8 +38,25 @@ class Member:
 
     name: str  # as tables call it, unique within the cohort: the run folder's name
     run: Run
-    question_ids: list[str]  # M, the cohort's questions as this run calls them
-    decided: str = ""  # who decided the run's outcomes, where a verifier does
+    graded: Outcomes  # of all questions of the run
+    rows: list[int] = field(default_factory=list)  # M, where the cohort's questions are in these
+
+    @cached_property
+    def question_ids(self) -> list[str]:
+        """The cohort's questions as this run calls them, (M,)."""
+        return [self.graded.question_ids[row] for row in self.rows]
+
+    @cached_property
+    def labeled(self) -> labels.Samples | None:
+        """Human labels of the attempts that are compared, by which scores are corrected."""
+        return labels.samples(self.run, self.compared)
+
+    @cached_property
+    def compared(self) -> Outcomes:
+        """The outcomes of the questions that are compared; of the others all is pending."""
+        codes = np.full_like(self.graded.codes, PENDING)
+        codes[self.rows] = self.graded.codes[self.rows]
+        return self.graded._replace(codes=codes)
 
     @cached_property
     def usage(self) -> outcomes.Usage:
@@ -67,9 +83,7 @@ class Cohort:
     differences: list[str] = field(default_factory=list)  # a line for each thing not alike
     warnings: list[str] = field(default_factory=list)  # what was left out, or could not be read
     parts: list["Cohort"] = field(default_factory=list)  # what it is pooled from
-    points: Codes | None = (
-        None  # (L, M, N) of judges, or PENDING; None: outcomes are correct or not
-    )
+    points: Codes | None = None  # (L, M, N) of judges, or PENDING; None: correct or not
     weights: Sequence[float] | None = None  # score of 0, 1, ... points
     gold: dict[str, Run] = field(default_factory=dict)  # by name, runs of bits per byte alone
     scored: dict[Any, Any] = field(default_factory=dict, init=False)  # what is computed once
@@ -137,9 +151,8 @@ def load(
         named = {} if known else selection.named(cfg)
         for dataset, folders in (known or {of: dict.fromkeys(named[of]) for of in named}).items():
             try:
-                with warnings_once() as of_one, _grouped() as leave_out:
-                    is_named = bool(cfg.model or cfg.folders)
-                    cohort = of_runs(dataset, folders, is_named, leave_out, gold)
+                with warnings_once() as of_one:
+                    cohort = of_runs(dataset, folders, bool(cfg.model or cfg.folders), gold)
                 cohorts.append(replace(cohort, warnings=of_one))
             except UserError as error:
                 faults.append(error)
@@ -190,22 +203,20 @@ def pooled(cohorts: Sequence[Cohort]) -> Cohort:
     trials = max(cohort.outcomes.shape[2] for cohort in cohorts)
     rows = [[cohort.names.index(name) for name in names] for cohort in cohorts]
 
-    earned = [cohort.points for cohort in cohorts if cohort.points is not None]
-
-    def stacked(arrays: Iterable[Codes]) -> Codes:
-        parts = zip(arrays, rows, strict=True)
-        return np.concatenate([padded(array[at], trials) for array, at in parts], axis=1)
+    def stacked(name: str) -> Codes:
+        arrays = [getattr(of, name)[at] for of, at in zip(cohorts, rows, strict=True)]
+        return np.concatenate([padded(array, trials) for array in arrays], axis=1)
 
     return Cohort(
         "pooled",
         [f"{cohort.dataset}/{qid}" for cohort in cohorts for qid in cohort.question_ids],
         names,
         [],
-        stacked(cohort.outcomes for cohort in cohorts),
-        stacked(cohort.truncated for cohort in cohorts),
+        stacked("outcomes"),
+        stacked("truncated"),
         by_line({c.dataset: c.differences for c in cohorts}),
         parts=list(cohorts),
-        points=stacked(earned) if earned else None,
+        points=None if cohorts[0].points is None else stacked("points"),
         weights=cohorts[0].weights,
     )
 
@@ -248,94 +259,86 @@ def complete(cohort: Cohort, least: int = 2) -> tuple[Bits, list[str]]:
     return np.asarray(matrix.data)[..., whole].astype(np.uint8), gaps
 
 
-def _leave_out(name: str, why: object) -> None:
-    warn(f"{name} is left out: {why}")
-
-
-@contextlib.contextmanager
-def _grouped() -> Iterator[Callable[[str, object], None]]:
-    """Collect why runs are left out: those for one reason become one warning, about each RUN."""
-    left = dict[str, list[tuple[str, str]]]()
-    try:
-        yield lambda name, why: left.setdefault(str(why).replace(name, "RUN"), []).append(
-            (name, str(why))
-        )
-    finally:
-        for why, runs in left.items():
-            if runs[1:]:
-                warn(f"{joined((name for name, _ in runs), 5)} are left out: {why}")
-            else:
-                _leave_out(*runs[0])
+def _leave_out(left: Mapping[str, str], strict: bool) -> None:
+    """Warn of runs that are left out, by name, and why: those for one reason together."""
+    by_reason = dict[str, list[str]]()
+    for name, why in left.items():
+        if strict:
+            raise UserError(f"{name}: {why}")
+        by_reason.setdefault(why.replace(name, "RUN"), []).append(name)
+    for why, [name, *others] in by_reason.items():
+        names = f"{joined([name, *others], 5)} are" if others else f"{name} is"
+        warn(f"{names} left out: {why if others else left[name]}")
 
 
 def of_runs(
-    dataset: str,
-    folders: Mapping[Path, Any],
-    named: bool,
-    leave_out: Callable[[str, object], None] = _leave_out,
-    gold: bool = False,
+    dataset: str, folders: Mapping[Path, Any], named: bool, gold: bool = False, strict: bool = False
 ) -> Cohort:
     """Read the runs that can be compared, on the questions that they share.
 
     `folders`: with each None, or its table for `outcomes.read`. Unless runs were `named`, one that
-    lacks a question of most runs is left out. `leave_out` gets the name of each run that is, and
-    why. `gold`: see `load`. Raises UserError: none is left.
+    lacks a question of most runs is left out. `gold`: see `load`.
     """
-    runs, graded, positions = dict[str, Run](), dict[str, Outcomes](), dict[str, dict[str, int]]()
-    golds = dict[str, Run]()
+    runs, positions, golds = dict[str, Member](), dict[str, dict[str, int]](), dict[str, Run]()
+    broken, unlike = dict[str, str](), dict[str, str]()
     for name, (folder, table) in zip(selection.names([*folders]), folders.items(), strict=True):
         try:
             run = open_run(folder)
-            of_run = outcomes.read(run, table=table)
-            by_hash = of_run.positions()
-            if (of_run.codes == PENDING).all():
-                if run.cfg.sampling.likelihood == "gold":
-                    if gold:
-                        golds[name] = run
-                        continue
-                    raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
-                raise headline.without_outcomes(run, of_run)
+            graded = outcomes.read(run, table=table)
+            by_hash = graded.positions()
+            if (graded.codes != PENDING).any():
+                runs[name], positions[name] = Member(name, run, graded), by_hash
+            elif run.cfg.sampling.likelihood != "gold":
+                raise headline.without_outcomes(run, graded)
+            elif gold:
+                golds[name] = run
+            else:
+                raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
         except (UserError, OSError) as error:
-            leave_out(name, error)
-        else:
-            runs[name], graded[name], positions[name] = run, of_run, by_hash
+            broken[name] = str(error)
+    _leave_out(broken, strict)
     if golds and not runs:
         [ids, *_] = [[row["question_id"] for row in run.questions] for run in golds.values()]
         none = np.zeros((0, len(ids), 0), np.int8)
         return Cohort(dataset, ids, [], [], none, none, gold=golds)
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
-    codes, cut, earned, members = list[Codes](), list[Codes](), list[Codes](), list[Member]()
-    for name, by_mark in _shared(dataset, positions, named).items():
-        run, of_run, rows = runs[name], graded[name], [*by_mark.values()]
-        if empty := int((of_run.codes[rows] == PENDING).all(axis=1).sum()):
-            remedy = f"run `generate` and `grade` on {run.path}"
-            if "asked" in (headline.stopped(run) or {}):
+    members, first = list[Member](), next(iter(runs.values()))
+    weights = first.graded.weights
+    for name, rows in _shared(dataset, positions, named).items():
+        member = replace(runs[name], rows=rows)
+        if empty := int((member.graded.codes[rows] == PENDING).all(axis=1).sum()):
+            remedy = f"run `generate` and `grade` on {member.run.path}"
+            if "asked" in (headline.stopped(member.run) or {}):
                 remedy = "models on samples of a bank are compared by `settle bank=true until=best`"
-            leave_out(name, f"{empty} of {len(rows)} questions have no graded attempt; {remedy}")
-            continue
-        if of_run.weights != graded[first := next(iter(graded))].weights:
-            leave_out(name, f"its judge's votes, points or weights differ from those of {first}")
-            continue
-        ids = [of_run.question_ids[row] for row in rows]
-        members.append(Member(name, run, ids, outcomes.deciders_line(run, of_run)))
-        codes.append(of_run.codes[rows])
-        cut.append(of_run.truncated[rows])
-        earned += [] if of_run.points is None else [of_run.points[rows]]
+            unlike[name] = f"{empty} of {len(rows)} questions have no graded attempt; {remedy}"
+        elif member.graded.weights != weights:
+            unlike[name] = f"its judge's votes, points or weights differ from those of {first.name}"
+        else:
+            members.append(member)
+    _leave_out(unlike, strict)
     if not members:
         raise UserError(f"{dataset}: no run has a graded attempt of every question; finish one")
-    names = [member.name for member in members]
     # Trials that nobody has yet (a run of a million that has just begun) take no memory.
-    trials = max(
-        int(np.flatnonzero((graded[name].codes != PENDING).any(axis=0))[-1]) + 1 for name in names
+    begun = [np.flatnonzero((of.graded.codes != PENDING).any(axis=0)) for of in members]
+    trials = max(int(of[-1]) + 1 for of in begun)
+
+    def stacked(name: str) -> Any:
+        parts = [getattr(of.graded, name)[of.rows] for of in members]
+        return np.stack([padded(of, trials) for of in parts])
+
+    return Cohort(
+        dataset,
+        members[0].question_ids,
+        [member.name for member in members],
+        members,
+        codes := stacked("codes"),
+        stacked("truncated"),
+        differences({member.name: member.run for member in members}, codes),
+        points=None if weights is None else stacked("points"),
+        weights=weights,
+        gold=golds,
     )
-    stack, truncated = (np.stack([padded(of, trials) for of in parts]) for parts in (codes, cut))
-    weights = graded[names[0]].weights
-    points = None if weights is None else np.stack([padded(of, trials) for of in earned])
-    used = {member.name: member.run for member in members}
-    unlike = differences(used, stack)
-    whole = Cohort(dataset, members[0].question_ids, names, members, stack, truncated, unlike)
-    return replace(whole, points=points, weights=weights, gold=golds)
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:
@@ -347,8 +350,8 @@ def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:
 
 def _shared(
     dataset: str, positions: Mapping[str, Mapping[str, int]], named: bool
-) -> dict[str, dict[str, int]]:
-    """Find the shared questions of each run that can be compared, by its name: rows by mark.
+) -> dict[str, list[int]]:
+    """Find the shared questions of each run that can be compared, by its name: their rows.
 
     The questions are those of most runs (of the larger set, if two are as frequent). A run that
     lacks some of them is left out, unless runs were named: then what all share is compared.
@@ -370,7 +373,7 @@ def _shared(
                 f" runs (same text and gold answer){more}"
             )
     order = [question for question in next(iter(comparable.values())) if question in basis]
-    return {name: {mark: of_run[mark] for mark in order} for name, of_run in comparable.items()}
+    return {name: [of_run[mark] for mark in order] for name, of_run in comparable.items()}
 
 
 # Settings that say how a run was sampled.

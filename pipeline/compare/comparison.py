@@ -3,6 +3,7 @@
 `compare OLD NEW`, two folders of runs of the same models, says what changed beyond chance.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,7 +29,9 @@ from bayes_at_n.pipeline.display.table import Column, Table, of_columns
 from bayes_at_n.pipeline.score import by_category, labels, likelihood
 from bayes_at_n.pipeline.score.headline import named, stopped_lines
 from bayes_at_n.pipeline.store import selection
+from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import DEFAULT
+from bayes_at_n.scoring.metrics.probability import question_mean
 from bayes_at_n.scoring.numerics.results import normal_quantile
 
 if TYPE_CHECKING:
@@ -41,9 +44,8 @@ _POOLED = "_pooled"  # no folder of a dataset: what begins with "_" holds no run
 def compare(cfg: AnalysisConfig) -> None:
     """Compare runs: print tables, and write them with `compare.json` into a folder.
 
-    Two folders with runs of the same models are compared pair by pair (`changes`). The folder of
-    results is of these runs. Raises UserError: nothing that can
-    be compared. OSError: a file cannot be written.
+    Two folders with runs of the same models are compared pair by pair (`changes`). Raises
+    UserError: nothing that can be compared. OSError: a file cannot be written.
     """
     if pairs := paired(cfg):
         return compare_folders(cfg, pairs)
@@ -51,9 +53,8 @@ def compare(cfg: AnalysisConfig) -> None:
     settings = {"scoring": asdict(cfg.scoring), "thresholds": asdict(cfg.thresholds)}
     record: dict[str, Any] = {"settings": settings, "datasets": [], "pooled": None}
     tables, several = dict[str, Table](), len(cohorts) > 1
-    of_cohorts = [_tables(cohort, cfg) for cohort in cohorts]
-    for cohort, of_cohort in zip(cohorts, of_cohorts, strict=True):
-        folder = f"{cohort.dataset}/" if several else ""
+    parts = [(f"{of.dataset}/" * several, of, _tables(of, cfg)) for of in cohorts]
+    for folder, cohort, of_cohort in parts:
         tables |= {f"{folder}{stem}": table for stem, table in of_cohort.items()}
         record["datasets"].append(_record(cohort, cfg, of_cohort))
     if graded := [cohort for cohort in cohorts if cohort.names] if several else []:
@@ -69,8 +70,7 @@ def compare(cfg: AnalysisConfig) -> None:
         record["scores"] = [dict(row) for row in tables["scores"].rows]
     _show(tables, record, cfg)
     figures: dict[str, Figure] = {}
-    for cohort, of_cohort in zip(cohorts, of_cohorts, strict=True):
-        folder = f"{cohort.dataset}/" if several else ""
+    for folder, cohort, of_cohort in parts:
         drawn = figures_of(cohort, cfg, of_cohort)
         figures |= {f"{folder}{stem}": figure for stem, figure in drawn.items()}
     out = selection.results_folder(cfg, "compare", cohorts_of.first_runs(cohorts))
@@ -89,7 +89,7 @@ def _show(tables: dict[str, Table], record: dict[str, Any], cfg: AnalysisConfig)
     if mode("verbose"):
         display.show(*(table for stem, table in tables.items() if not stem.endswith("pairs")))
     else:
-        requested = ("ranking_methods", "caps", "people", "likelihood")  # by their own settings
+        requested = ("ranking_methods", "caps", "people", "likelihood", "bits_per_byte")
         chosen = [t for stem, t in tables.items() if stem.rpartition("/")[2] in requested]
         if "categories" in tables:
             chosen.append(by_category.cut(tables["categories"]))
@@ -134,15 +134,14 @@ def figures_of(
     cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]
 ) -> dict[str, "Figure"]:
     """Draw the leaderboard as a forest plot, and curves by cap."""
-    from bayes_at_n.pipeline.plots import scores as curves  # matplotlib takes half a second
-    from bayes_at_n.pipeline.plots import scores as plots
+    from bayes_at_n.pipeline.plots import scores as plots  # matplotlib takes half a second
 
     if (board := tables.get("leaderboard")) is None:
         return {}
     score, _, *ends = leaderboard.HEADLINE
     keys = ("model", score, *ends, "ranks", "candidate")
-    columns: list[list[Any]] = [[row.get(key) for row in board.rows[:_DRAWN]] for key in keys]
-    names, value, low, high, *rank = columns
+    rows = [[row.get(key) for key in keys] for row in board.rows[:_DRAWN]]
+    names, value, low, high, *rank = zip(*rows, strict=True)
     ranks = [*zip(*rank, strict=True)] if len(names) > 1 else None
     size = f"{len(cohort.question_ids)} questions, {cohort.outcomes.shape[2]} trials"
     metric, _ = named({row["model"]: row["prior"] for row in board.rows})
@@ -151,18 +150,16 @@ def figures_of(
     axis = f"{metric}, {percent(cfg.scoring.confidence)} interval"
     drawn = {"forest": plots.forest(names, value, low, high, ranks, title, axis)}
     if "caps" in tables:
-        drawn["caps"] = curves.by_cap(tables["caps"].rows, f"token limits on {cohort.dataset}")
+        drawn["caps"] = plots.by_cap(tables["caps"].rows, f"token limits on {cohort.dataset}")
     return drawn
 
 
 def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """Make the tables of one dataset but for its rubrics, by the stem of their files.
-
-    Raises UserError: a question that some model has no graded trial of.
-    """
-    of_options = {member.name: member.run for member in cohort.members}
-    scored = likelihood.of_runs(of_options | cohort.gold)
+    """Make the tables of one dataset but for its rubrics, by the stem of their files."""
+    runs = {member.name: member.run for member in cohort.members} | cohort.gold
+    scored, paired = likelihood.of_runs(runs), _bits_apart(cohort.gold, cfg.scoring.confidence)
     by_likelihood = {} if scored is None else {"likelihood": scored}
+    by_likelihood |= {"bits_per_byte": paired} if paired.rows else {}
     if not cohort.names:
         return by_likelihood
     board = leaderboard.leaderboard(cohort, cfg)
@@ -177,10 +174,33 @@ def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
         if cfg.ranking.methods:
             tables["ranking_methods"] = by_method(cohort, cfg, tables)
     tables |= slices.category_tables(cohort, cfg)
-    runs = ((member.name, member.run) for member in cohort.members)
-    if (corrected := labels.table(runs)) is not None:
+    labeled = ((of.name, of.run, of.compared, of.labeled) for of in cohort.members)
+    if (corrected := labels.table(labeled)) is not None:
         tables["people"] = corrected
     return tables | (slices.cap_tables(cohort, cfg) if cfg.scoring.caps else {})
+
+
+def _bits_apart(runs: dict[str, Run], level: float) -> Table:
+    """Compare complete runs of gold texts in pairs, by differences on the questions they share."""
+    scored, rows = dict[str, dict[str, tuple[float, str]]](), list[dict[str, Any]]()
+    for name, run in runs.items():
+        found, clusters = likelihood.by_question(run)
+        hashes = [row["question_hash"] for row in run.questions]
+        if len(hashes) == len(clusters):
+            pairs = zip(found["bits_per_byte"].tolist(), clusters, strict=True)
+            scored[name] = dict(zip(hashes, pairs, strict=True))
+    for (a, of_a), (b, of_b) in itertools.combinations(scored.items(), 2):
+        shared = [mark for mark in of_a if mark in of_b]
+        clusters = [of_a[mark][1] for mark in shared]
+        if len({*clusters}) > 1:
+            gaps = np.array([of_a[mark][0] - of_b[mark][0] for mark in shared])
+            ends = question_mean(gaps, level, clusters)._asdict()
+            rows.append({"model": a, "minus": b, **ends, "questions": len(shared)})
+    columns = [Column(key, key, align="left") for key in ("model", "minus")]
+    columns += [Column(key, key, format="{:+.3f}") for key in ("value", "sigma", "low", "high")]
+    columns.append(Column("questions", "questions"))
+    notes = [f"low, high: {percent(level)} interval of each difference, for similar questions"]
+    return Table("differences in bits per byte, paired by question", columns, rows, notes)
 
 
 def _tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
@@ -223,9 +243,6 @@ def _record(cohort: Cohort, cfg: AnalysisConfig, tables: dict[str, Table]) -> di
     }
 
 
-_WIDE = ("half", "ranks", "rank", "rank_ci")
-
-
 def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     """Tabulate models by datasets: scores, and of models on all of them the mean and its ranks.
 
@@ -233,7 +250,7 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     ordered by the mean of their averages, those that lack a dataset last. Keys of the mean begin
     with "_", which no dataset's name does. CSV and JSON also hold, of each dataset, half-widths of
     intervals, ranges of ranks, and ranks by avg without and with `scoring.rule` (Table 2 of arXiv
-    2510.04265). Raises UserError: as `leaderboard.scores`.
+    2510.04265).
     """
     level, names = cfg.scoring.confidence, [cohort.dataset for cohort in cohorts]
     weights = np.array([cfg.dataset_weights.get(name, 1.0) for name in names])
@@ -276,10 +293,11 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         Column("_mean_half", "±", sigma="_mean_sigma", minor=1),
     ]
     columns = [Column("model", "model", align="left"), *of_mean * bool(whole)]
+    wide = ("half", "ranks", "rank", "rank_ci")
     for name in names:
         columns += [
             Column(f"{name}_score", name, sigma=f"{name}_sigma", half=f"{name}_half", best=True),
-            *(Column(f"{name}_{key}", f"{name} {key}", wide=True) for key in _WIDE),
+            *(Column(f"{name}_{k}", f"{name} {k}", wide=True) for k in wide),
         ]
     halves = [
         row[f"{name}_half"] for row in rows.values() for name in names if f"{name}_score" in row
@@ -288,8 +306,8 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         f"{metric}{prior}; {percent(level)} intervals: ± {min(halves):.3f} to {max(halves):.3f}"
     ]
     if whole:
-        wide = [row["_mean_half"] for row in whole]
-        notes[0] += f", of the mean ± {min(wide):.3f} to {max(wide):.3f}"
+        of_means = [row["_mean_half"] for row in whole]
+        notes[0] += f", of the mean ± {min(of_means):.3f} to {max(of_means):.3f}"
         shares = ", ".join(f"{n} {w / len(names):.1%}" for n, w in zip(names, weights, strict=True))
         weighed = f"weighted: {shares}" if np.ptp(weights) else "equally weighted"
         notes.append(
@@ -311,8 +329,7 @@ _CHANGES = 5  # changes that the sentence names
 def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
     """Match the runs in two folders by dataset and name: old and new run by (dataset, model).
 
-    Empty unless there are two folders, neither a run itself, with such a pair. Raises UserError:
-    `dataset=` or `model=` selects none of them.
+    Empty unless there are two folders, neither a run itself, with such a pair.
     """
     paths = [Path(folder).expanduser() for folder in cfg.folders]
     if len(paths) != 2 or any(selection.is_run(path) or not path.is_dir() for path in paths):
@@ -321,11 +338,10 @@ def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
     if (old.keys() & new.keys()) and (alone := sorted(old.keys() ^ new.keys())):
         warn(f"in one of the two folders only: {joined(map('/'.join, alone), _CHANGES)}")
     pairs = {key: [old[key], new[key]] for key in old if key in new}
-    chosen = (cfg.dataset, cfg.model)
     found = {
-        key: pair
-        for key, pair in pairs.items()
-        if all(not names or of in names for of, names in zip(key, chosen, strict=True))
+        (dataset, model): pair
+        for (dataset, model), pair in pairs.items()
+        if dataset in (cfg.dataset or [dataset]) and model in (cfg.model or [model])
     }
     if pairs and not found:
         raise UserError(f"{joined(cfg.dataset + cfg.model)}: no such runs in both folders")
@@ -333,10 +349,7 @@ def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
 
 
 def compare_folders(cfg: AnalysisConfig, pairs: dict[tuple[str, str], list[Path]]) -> None:
-    """Print and save what changed between two runs of each model on each dataset.
-
-    Raises UserError: no pair can be compared. OSError: a file cannot be written.
-    """
+    """Print and save what changed between two runs of each model on each dataset."""
     both = dict[tuple[str, str], Cohort]()
     for key, folders in pairs.items():
         try:
@@ -382,9 +395,10 @@ def changes(both: dict[tuple[str, str], Cohort], cfg: AnalysisConfig) -> tuple[T
     z, reach = (new - old) / sigma, float(scipy.special.ndtri((1 + level) / 2)) * sigma
     q = scoring.q_values(2 * scipy.special.ndtr(-np.abs(z)))
     order, changed = np.argsort(q, kind="stable"), q <= 1 - level
+    datasets, models = np.transpose([*both])
     columns: dict[Column, Any] = {
-        Column("model", "model", align="left"): np.array([model for _, model in both]),
-        Column("dataset", "dataset", align="left"): np.array([name for name, _ in both]),
+        Column("model", "model", align="left"): models,
+        Column("dataset", "dataset", align="left"): datasets,
         Column("old", "old", None, "{:.3f}"): old,
         Column("new", "new", None, "{:.3f}"): new,
         Column("difference", "change", None, "{:+.3f}"): new - old,
@@ -406,8 +420,8 @@ def changes(both: dict[tuple[str, str], Cohort], cfg: AnalysisConfig) -> tuple[T
         f" itself; q: p-value adjusted for all {len(q)} pairs (Benjamini and Hochberg)",
         *(f"{plural(count, 'pair')}: {line}" for line, count in unlike.items()),
     ]
-    names = [f"{model} on {name} ({'better' if up else 'worse'})"
-             for (name, model), up in zip(both, new > old, strict=True)]  # fmt: skip
+    words = np.where(new > old, "better", "worse")
+    names = [f"{model} on {of} ({word})" for (of, model), word in zip(both, words, strict=True)]
     rate = f"at most {percent(1 - level)} of such findings are expected to be chance"
     which = joined([names[i] for i in order if changed[i]], _CHANGES)
     sentence = f"changed beyond chance: {which}; {rate}"

@@ -8,8 +8,8 @@ import scipy
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
-from bayes_at_n.pipeline.compare.claims import CORRECTED, SETTLED, claims, corrected, together
-from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.claims import SETTLED, claims, corrected, together
+from bayes_at_n.pipeline.compare.cohort import Cohort, sampling_known
 from bayes_at_n.pipeline.compare.leaderboard import by_likelihood, scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import chance
@@ -34,17 +34,19 @@ class Conclusion(NamedTuple):
     low: float
     high: float
     confidence: float  # of that interval, and of `candidates`
-    probability: float  # that the first is the best, pooled over models
-    other_questions: float | None  # the same on other questions of their kind; never surer
-    settled: bool  # the first is better than all others: wrong in at most 5%, however one looked
     candidates: list[str]  # the first, and those that cannot be told apart from the best
-    margin: float | None  # points that no two of them are apart, as `settle` has it; None: unknown
-    trials: float | None  # of a question and model at which the first two of them are told apart
-    fewest: float | None  # with 90% power, and the range that these trials leave open; None:
-    most: float | None  # never, or there is one candidate only
-    new_questions: float | None  # the same in new questions, where each has one trial only
-    dependent: str | None  # why nothing is settled: dependent attempts, or corrected scores
     stopped: bool  # outcomes decided how many trials there are; only what is settled allows for it
+    imported: bool  # some runs are records of others, which nobody can sample more of
+    probability: float = 1.0  # that the first is the best, pooled over models
+    other_questions: float | None = None  # the same on others of their kind; never surer
+    settled: bool = False  # the first is better than all others: wrong in at most 5% at any look
+    margin: float | None = None  # points that no two candidates are apart, as `settle` has it
+    trials: float | None = None  # of a question and model that tell the first two of them apart
+    fewest: float | None = None  # with 90% power, and the range that these trials leave open;
+    most: float | None = None  # None: never, or there is one candidate only
+    new_questions: float | None = None  # the same in new questions, where each has one trial only
+    dependent: str | None = None  # why nothing is settled: dependent attempts, corrected scores
+    corrected: bool = False  # by human labels
 
     def sentence(self) -> str:
         """Write what a reader should know, as one sentence.
@@ -94,15 +96,16 @@ and is the best with probability 0.97 (0.97 on similar questions)']
 
     def _remedy(self) -> list[str]:
         """Write what would settle it."""
-        if self.dependent == CORRECTED:
-            return [
-                f"{CORRECTED}, so nothing is settled: `label` more attempts to narrow intervals"
-            ]
         if self.dependent is not None:
-            remedy = "sample with seeds=independent, or use `settle independent=trials`"
-            return [f"{self.dependent}, so nothing is settled: {remedy}"]
+            remedy = ": sample with seeds=independent, or use `settle independent=trials`"
+            if self.corrected:
+                remedy = ": `label` more attempts to narrow intervals"
+            elif self.imported:
+                remedy = ""
+            return [f"{self.dependent}, so nothing is settled{remedy}"]
         if len(self.candidates) == 1:
-            return ["not settled for every number of looks yet: `settle` samples until it is"]
+            until = ": `settle` samples until it is" * (not self.imported)
+            return [f"not settled for every number of looks yet{until}"]
         if self.margin is not None:
             sure = percent(max(SETTLED, self.confidence))
             return [f"settled: they differ by at most {plural(self.margin, 'point')} ({sure} sure)"]
@@ -117,9 +120,10 @@ and is the best with probability 0.97 (0.97 on similar questions)']
         span = f"at least {_about(self.fewest)}, perhaps more than is practical"
         if self.most is not None:
             span = f"{_about(self.fewest)} to {_about(self.most)}"
+        until = ": `settle` samples until it is decided" * (not self.imported)
         return [
             f"separating {pair} takes about {_about(self.trials)} trials per question ({span}; 90%"
-            " power, if they differ as much as here): `settle` samples until it is decided"
+            f" power, if they differ as much as here){until}"
         ]
 
 
@@ -130,10 +134,7 @@ def is_open(verdict: Mapping[str, Any]) -> bool:
 
 
 def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
-    """Conclude what a cohort of one or more models shows; pass several datasets pooled.
-
-    Raises UserError: a question without any graded trial.
-    """
+    """Conclude what a cohort of one or more models shows; pass several datasets pooled."""
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     order, (value, _, low, high) = scored.order.tolist(), scored.headline
     names, lead = [cohort.names[i] for i in order], order[0]
@@ -145,13 +146,9 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         low=float(low[lead]),
         high=float(high[lead]),
         confidence=cfg.scoring.confidence,
-        probability=1.0,
-        other_questions=None,
-        settled=False,
         candidates=names[:1],
-        margin=None,
-        **dict.fromkeys(("trials", "fewest", "most", "new_questions", "dependent")),
         stopped=any(headline.stopped(member.run) for member in cohort.runs()),
+        imported=any(sampling_known(member.run) is not True for member in cohort.runs()),
     )
     if len(names) == 1:
         return found
@@ -160,7 +157,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
     settled = bool(proven.better[lead].sum() == len(names) - 1)
     stay = [lead] if settled else [i for i in order if whole.candidates[i]]
     plan, new = [np.inf] * 3, None
-    planned = len(stay) > 1 and proven.dependent != CORRECTED  # in trials, not labels
+    planned = len(stay) > 1 and not proven.corrected  # in trials, not labels
     if planned and matrix.count(axis=2).max() == 1:  # z grows as the root of their number
         avg, sigma = (of[stay[:2]] for of in scored.avg[:2])
         z = abs(avg[0] - avg[1]) / np.hypot(*sigma)
@@ -183,13 +180,14 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         most=most,
         new_questions=new,
         dependent=proven.dependent,
+        corrected=proven.corrected,
     )
 
 
 def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
     """Weigh more trials against more questions, for the difference of the first two models.
 
-    None of a single question or cluster, or of corrected scores. Raises UserError: as `conclude`.
+    None of a single question or cluster, or of corrected scores.
     """
     if len({*cohort.clusters}) < 2 or corrected(cohort, cfg.scoring.confidence):
         return None

@@ -78,7 +78,7 @@ def load(folders: list[str]) -> Pair:
     paths = [Path(folder).expanduser() for folder in folders]
     if paths[0].resolve() == paths[1].resolve():
         raise UserError(f"{folders[1]}: named twice; name two different run folders")
-    both = cohort.of_runs("equivalence", dict.fromkeys(paths), True, _refuse)
+    both = cohort.of_runs("equivalence", dict.fromkeys(paths), named=True, strict=True)
     sizes = [len(member.run.questions) for member in both.members]
     if max(sizes) > len(both.question_ids):
         raise UserError(
@@ -100,10 +100,6 @@ def load(folders: list[str]) -> Pair:
     if len(both.question_ids) * trials[0].size < 2:
         raise UserError(f"{paths[0]}: one attempt is not enough; sample with sampling.trials=8")
     return Pair(both, attempts, trials, shared)
-
-
-def _refuse(name: str, why: object) -> None:
-    raise UserError(f"{name}: {why}")
 
 
 def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:
@@ -250,10 +246,7 @@ def _prompts(pair: Pair) -> tuple[list[list[int]], int]:
 def _prompt_logprobs(
     run: Run, sequences: list[list[int]], longest: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Load a run's engine for the log-probs of sequences; returns these, and how it describes it.
-
-    Raises UserError: the engine cannot be loaded, or fails.
-    """
+    """Return log-probs of sequences by a run's engine, and how it describes itself."""
     name = run.cfg.engine.name
     note(f"loading {run.cfg.model.name} with {name} as in {run.path} ...")
     try:
@@ -286,11 +279,7 @@ _NAMED = ("model", "dtype", "variables")
 
 
 def run(cfg: EquivalenceConfig) -> None:
-    """Compare two runs: print tables and the conclusion, and save them.
-
-    Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
-    the folder may not be written.
-    """
+    """Compare two runs: print tables and the conclusion, and save them."""
     if cfg.replay:
         load_folder(Path(cfg.folders[1]).expanduser(), [f"trust={cfg.trust}"], "equivalence")
     both = load(cfg.folders)

@@ -27,18 +27,17 @@ from bayes_at_n.pipeline.score.headline import (
     sample_size,
     stopped_lines,
 )
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import CORRECT, NO_ANSWER, PENDING, UNDECIDED
 from bayes_at_n.scoring import Inflation
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse, parse_all
-from bayes_at_n.scoring.numerics.checks import UNIT
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import UNIT, Floats, Ints
 from bayes_at_n.scoring.numerics.results import sample_sigma
 from bayes_at_n.scoring.ranking import Rule
 
 Columns = dict[Column, npt.ArrayLike]  # each with the values of the models, (L,)
 HEADLINE = ("score", "sigma", "low", "high")  # columns of a leaderboard
 _AVG = {"avg": "avg", "avg_sigma": "σ of avg", "avg_low": "avg low", "avg_high": "avg high"}
-_SHARE = "{:.1%}"
 _PRICE = Column("price", "price", None, "{:,.2f}", wide=True)  # where some run has one
 
 
@@ -54,10 +53,7 @@ class ModelScores(NamedTuple):
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
-    """Score every model, and average it, with intervals, once for a cohort.
-
-    Raises UserError: a question that some model has no graded trial of.
-    """
+    """Score every model, and average it, with intervals, once for a cohort."""
     level, prior = key = cfg.scoring.confidence, cfg.scoring.prior
     if key not in cohort.scored:
         matrix = cohort.matrix()
@@ -92,17 +88,16 @@ def ranks(scored: ModelScores, cfg: AnalysisConfig) -> dict[str, Ints]:
     """
     method: Any = cfg.scoring.method
     plain, spread, *_ = scored.avg
-    by_rule = {"none": scoring.ranks(plain, method=method)}
-    for rule in get_args(Rule):
-        by_rule[rule] = scoring.ranks_with_uncertainty(plain, spread, rule, cfg.scoring.z, method)
-    return by_rule
+    z, rules = cfg.scoring.z, get_args(Rule)
+    by_rule = {r: scoring.ranks_with_uncertainty(plain, spread, r, z, method) for r in rules}
+    return {"none": scoring.ranks(plain, method=method)} | by_rule
 
 
 def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Tabulate a row a model, best first: everything about it alone, and its ranks.
 
     CSV and JSON hold all columns; what a page has no room for is in :func:`metrics` and
-    :func:`attempts`. Raises UserError: as for :func:`scores`.
+    :func:`attempts`.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     by_rule = ranks(scored, cfg)
@@ -164,15 +159,11 @@ def metrics(board: Table, cfg: AnalysisConfig) -> Table | None:
     notes = ["low, high: estimate ∓ z σ; σ over repetitions of as many trials as the model has"]
     blank = {m: [row[m.key] is None for row in board.rows] for m in others(cfg)}
     if short := [m.title() for m, rows in blank.items() if any(rows) and not all(rows)]:
-        notes.append(
-            f"{', '.join(short)}: blank where a question has too few graded trials, or a run lacks"
-            " the answers that votes need"
-        )
+        why = "a question has too few graded trials, or a run lacks the answers that votes need"
+        notes.append(f"{', '.join(short)}: blank where {why}")
     if left_out := [m.title() for m, rows in blank.items() if all(rows)]:
-        notes.append(
-            f"left out because no model has enough trials, or the answers that votes need:"
-            f" {', '.join(left_out)}"
-        )
+        why = "no model has enough trials, or the answers that votes need"
+        notes.append(f"left out because {why}: {', '.join(left_out)}")
     alone = len(blank) == 1  # Pass@1 is avg
     kept = [m for m, rows in blank.items() if not all(rows) and (m.name != "pass@1" or alone)]
     keys = [f"{m.key}{end}" for m in kept for end in ("", "_low", "_high")]
@@ -267,9 +258,8 @@ def _others(cohort: Cohort, cfg: AnalysisConfig) -> Columns:
 
 def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str]:
     s = cfg.scoring
-    notes = [
-        f"{''.join(named(named_priors(cohort, cfg)))}; low, high: {percent(s.confidence)} intervals"
-    ]
+    score = "".join(named(named_priors(cohort, cfg)))
+    notes = [f"{score}; low, high: {percent(s.confidence)} intervals"]
     if len(cohort.names) > 1:
         notes.append(
             f"rank: possible ranks on these {cohort.outcomes.shape[1]} questions,"
@@ -297,7 +287,8 @@ def _notes(cohort: Cohort, cfg: AnalysisConfig, scored: ModelScores) -> list[str
             left_out = answers.left_out(others(cfg), of).items()
             notes += [f"{name}: {m} left out: {why}" for m, why in left_out]
     notes += stopped_lines(cohort.stopped(s.confidence), s.confidence)
-    notes += [f"{member.name}: {member.decided}" for member in cohort.runs() if member.decided]
+    decided = [(of.name, outcomes.deciders_line(of.run, of.graded)) for of in cohort.runs()]
+    notes += [f"{name}: {line}" for name, line in decided if line]
     return notes + [f"differs: {line}" for line in cohort.differences]
 
 
@@ -316,15 +307,11 @@ def _answers(cohort: Cohort) -> Columns:
         "undecided": np.isin(cohort.outcomes, UNDECIDED),
     }
     known = (cohort.truncated >= 0).any(axis=(1, 2))
-    graded = (cohort.outcomes != PENDING).sum(axis=(1, 2))
-    shares = {
-        key: np.where(known, kind.sum(axis=(1, 2)) / graded, np.nan) for key, kind in kinds.items()
-    }
+    graded = np.where(known, (cohort.outcomes != PENDING).sum(axis=(1, 2)), np.nan)
+    shares = {key: kind.sum(axis=(1, 2)) / graded for key, kind in kinds.items()}
     shares["correct_of_finished"] = finished(cohort)[1]
-    return {
-        Column(key, key.replace("_", " "), None, _SHARE, wide=True): share
-        for key, share in shares.items()
-    }
+    heads = [Column(key, key.replace("_", " "), None, "{:.1%}", wide=True) for key in shares]
+    return dict(zip(heads, shares.values(), strict=True))
 
 
 def finished(cohort: Cohort) -> tuple[Floats, Floats]:

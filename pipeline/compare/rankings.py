@@ -1,5 +1,6 @@
 """Models in pairs, neighbors and everyone with everyone, and ranked by other methods."""
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,8 +27,7 @@ from bayes_at_n.pipeline.compare.leaderboard import (
 from bayes_at_n.pipeline.config.analysis import METHODS, SEED, AnalysisConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, of_columns
 from bayes_at_n.pipeline.score.headline import correlation_warning
-from bayes_at_n.scoring.numerics.checks import finite_array
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.numerics.inputs import Floats, finite_array
 from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
 
 Positions = npt.NDArray[np.intp]
@@ -35,10 +35,7 @@ _TABLED = 32  # models, up to which all pairs are a table
 
 
 def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Tabulate each two neighbors in order: is the upper one better, and how to settle it.
-
-    The cohort has two models at least.
-    """
+    """Tabulate each two neighbors in order: is the upper one better, and how to settle it."""
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     upper, lower = scored.order[:-1], scored.order[1:]
     columns, notes = _of_pairs(cohort, cfg, upper, lower)
@@ -59,11 +56,10 @@ def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
         Column("trials_most", "most", None, "{:.0f}", wide=True): plan.most,
         **inflation_columns(luck),
     }
-    names = np.array(cohort.names)
-    pairs = [f"{a} minus {b}" for a, b in zip(names[upper], names[lower], strict=True)]
-    whole, of_trials = (
-        np.hypot(of[upper], of[lower]) for of in (scored.avg.sigma, scored.of_trials)
-    )
+    names = [cohort.names[i] for i in scored.order]
+    pairs = [f"{a} minus {b}" for a, b in itertools.pairwise(names)]
+    sigmas = scored.avg.sigma, scored.of_trials
+    whole, of_trials = (np.hypot(of[upper], of[lower]) for of in sigmas)
     notes += [
         "by truncation: the part of the difference that arises because the lower model finishes"
         " fewer attempts (at the mean of both models' accuracies on finished attempts)",
@@ -112,14 +108,11 @@ def _of_pairs(
         Column("settled", "settled", align="left"): np.select(
             [better, tied], ["better", "tied"], ""
         ),
-        # Rounding may have carried a probability past 0 or 1.
-        Column("probability", "P(above better)", None, CHANCE, short="P"): (
-            np.clip(comparison.probability, 0, 1)
-        ),
-        Column(
-            "probability_other_questions", "P, other questions", None, CHANCE, short="P other"
-        ): np.clip(other_questions, 0, 1),
     }
+    chances = {"probability": ("P(above better)", "P", comparison.probability)}
+    chances["probability_other_questions"] = "P, other questions", "P other", other_questions
+    for key, (head, short, of) in chances.items():  # rounding may have carried it past 0 or 1
+        columns[Column(key, head, None, CHANCE, short=short)] = np.clip(of, 0, 1)
     level, needed = percent(cfg.scoring.confidence), proven.needed / np.log(10)
     notes = [
         f"z: at least {whole.limit:.2f} separates a pair, {level} for all pairs at once; q: the"
@@ -194,20 +187,18 @@ def replicates(tensor: Bits, count: int, seed: int = SEED) -> Iterator[Bits]:
             yield tensor[:, :, columns]
 
 
-def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
-    """Rank by each method of `cfg.ranking`, beside the leaderboard; a method that fails is a note.
+def _method_row(name: str, models: list[str], ranks: list[Any], found: list[Any]) -> dict[str, Any]:
+    row = {f"{model}_rank": rank for model, rank in zip(models, ranks, strict=True)}
+    return {"method": name, **row, **{f"{m}_score": s for m, s in zip(models, found, strict=True)}}
 
-    Raises UserError: no trial is complete for all questions and models.
-    """
+
+def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
+    """Rank by each method of `cfg.ranking`, beside the leaderboard; what fails is a note."""
     names, (tensor, notes) = cfg.ranking.chosen(), complete(cohort, least=1)
     seconds, ours = cfg.ranking.seconds or SECONDS, tables["leaderboard"].rows
     models, plain = [row["model"] for row in ours], [row["rank"] for row in ours]
     metric = "avg (corrected)" if ours[0]["prior"] == "labels" else "avg@N"
-    rows: list[dict[str, Any]] = [
-        {"method": metric}
-        | {f"{row['model']}_rank": row["rank"] for row in ours}
-        | {f"{row['model']}_score": row["avg"] for row in ours}
-    ]
+    rows = [_method_row(metric, models, plain, [row["avg"] for row in ours])]
     with Meter("rankings", len(names)) as meter:
         for name in names:
             try:
@@ -222,11 +213,8 @@ def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) 
             found = found[[*map(cohort.names.index, models)]]
             ranks = scoring.ranks(found, cfg.scoring.method)  # type: ignore[arg-type]
             tau = np.ma.filled(scoring.kendall_tau_b(ranks, plain), np.nan)
-            cells = zip(models, ranks.tolist(), found.tolist(), strict=True)
-            row: dict[str, Any] = {"method": name, "tau_b": float(tau)}
-            for model, rank, score in cells:
-                row |= {f"{model}_rank": rank, f"{model}_score": score}
-            rows.append(row)
+            row = _method_row(name, models, ranks.tolist(), found.tolist())
+            rows.append(row | {"tau_b": float(tau)})
     same, those = np.ptp(tensor, axis=(0, 2)) == 0, [n for n in names if METHODS[n].mixed_only]
     if same.any() and those:
         alike = plural(int(same.sum()), "question")

@@ -25,11 +25,7 @@ from bayes_at_n.pipeline.config.checks import (
     validated,
 )
 from bayes_at_n.pipeline.config.resources import BudgetConfig
-from bayes_at_n.pipeline.config.scoring import (
-    ComparisonConfig,
-    RubricConfig,
-    ThresholdsConfig,
-)
+from bayes_at_n.pipeline.config.settings import ComparisonConfig, RubricConfig, ThresholdsConfig
 
 STUDIES = ("coins", "separation", "priors", "ranks", "tau", "convergence", "rubrics", "cost")
 EXTRA = ("rankings",)  # only if named: of another paper, with another library

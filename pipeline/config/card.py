@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
 from bayes_at_n.pipeline.config.checks import validated
-from bayes_at_n.pipeline.config.sampling import CardConfig, ModelConfig, SamplingConfig
+from bayes_at_n.pipeline.config.protocol import CardConfig, ModelConfig, SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 FILE = "generation_config.json"

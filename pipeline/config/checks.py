@@ -87,7 +87,7 @@ def _writable(folder: Path) -> bool:
 def validated(kind: type[T], values: Mapping[str, Any]) -> T:
     """Return settings made of plain values, after checking all of them.
 
-    >>> from bayes_at_n.pipeline.config.scoring import PriorConfig
+    >>> from bayes_at_n.pipeline.config.settings import PriorConfig
     >>> validated(PriorConfig, {"trials": 8})
     Traceback (most recent call last):
     bayes_at_n.pipeline.base.errors.UserError: trials=8 needs prior=RUN, the run folder to use

@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.config.checks import (
     one_of,
 )
 from bayes_at_n.pipeline.config.resources import BudgetConfig
-from bayes_at_n.pipeline.config.scoring import Metrics, MetricsConfig
-from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settings import Metrics, MetricsConfig, RunConfig
 from bayes_at_n.scoring.metrics import DEFAULT
 
 _FORMS = "best, top:K, order, above:MODEL or width:W, such as top:3, above:qwen3-4b, width:0.02"

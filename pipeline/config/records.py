@@ -11,8 +11,7 @@ from pydantic import Field
 from bayes_at_n.pipeline.base.errors import install
 from bayes_at_n.pipeline.config.analysis import SelectionConfig
 from bayes_at_n.pipeline.config.checks import FolderName, Named, must, one_of
-from bayes_at_n.pipeline.config.scoring import ComparisonConfig
-from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS
+from bayes_at_n.pipeline.config.settings import PROJECT, TRACKERS, ComparisonConfig
 
 KINDS = {  # kinds of records, and what writes them; `pipeline.records.importing` reads them
     "trace": "Parquet",  # one row per attempt, as in scorio-trace
@@ -57,7 +56,7 @@ Out = Annotated[Named, must("a folder, without a suffix", lambda v: not v.endswi
 class ImportConfig:
     """What to import, and what its source does not state."""
 
-    path: str | None = None  # file, folder, or hub id OWNER/NAME of a dataset
+    path: list[str] = field(default_factory=list)  # files, folders, patterns, or hub id OWNER/NAME
     kind: Annotated[str, one_of("auto", *KINDS)] = "auto"  # kind of records; auto: detected
     revision: str | None = None  # commit, tag or branch of a hub id
     questions: str | None = None  # .jsonl of id, problem, answer; or a folder of DATASET.jsonl

@@ -19,8 +19,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import kind
-from bayes_at_n.pipeline.config.scoring import own_metrics
-from bayes_at_n.pipeline.config.settings import RunConfig
+from bayes_at_n.pipeline.config.settings import RunConfig, own_metrics
 
 _SAMPLES = "prepare generate equivalence submit"  # `submit` prepares
 _USED_BY = {  # sensitive settings, and the verbs and stages that use them

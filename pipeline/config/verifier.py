@@ -13,8 +13,8 @@ from pydantic import Field
 
 from bayes_at_n.pipeline.base.program import PACKAGES
 from bayes_at_n.pipeline.config.checks import Above0, Named, Positive, must, one_of
+from bayes_at_n.pipeline.config.protocol import Dtype, ModelConfig, SamplingConfig
 from bayes_at_n.pipeline.config.resources import BudgetConfig, VerifierEngineConfig
-from bayes_at_n.pipeline.config.sampling import Dtype, ModelConfig, SamplingConfig
 from bayes_at_n.verifiers.judge import judgement
 
 OFFICIAL = "official"  # the verifier.prompt that `prefetch` downloads

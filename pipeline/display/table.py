@@ -336,8 +336,15 @@ def to_latex(table: Table) -> str:
     """Return a `table` environment with booktabs rules; notes follow the title in its caption."""
     columns = _narrow(table)
     titles = [escaped_latex(c.title) if c.latex is None else c.latex for c in columns]
-    body = _tabulated(table, titles, "latex_raw", escaped_latex)
-    return _environment((table.title, *table.notes), [c.group for c in columns], body)
+    rules = iter(("\\toprule" + _heads([c.group for c in columns]), "\\midrule", "\\bottomrule"))
+    body = _tabulated(table, titles, "latex_raw", escaped_latex).splitlines()
+    ends = (".", ":", "?", "!")
+    caption = [text if text.endswith(ends) else f"{text}." for text in (table.title, *table.notes)]
+    return "\n".join([
+        "% needs \\usepackage{booktabs}", "\\begin{table}", "\\centering",
+        f"\\caption{{{' '.join(map(escaped_latex, caption))}}}",
+        *(next(rules) if line == "\\hline" else line for line in body), "\\end{table}\n",
+    ])  # fmt: skip
 
 
 def to_markdown(table: Table) -> str:
@@ -420,22 +427,6 @@ def escaped_latex(text: str) -> str:
     """
     source = re.sub("−∞|.", lambda match: _MARKS.get(match[0], match[0]), text, flags=re.DOTALL)
     return f"{{}}{source}" if source.startswith(("[", "*")) else source
-
-
-def _environment(caption: Sequence[str], groups: Sequence[str], tabular: str) -> str:
-    """Return a `table` environment with booktabs rules.
-
-    `groups`: one per column; adjacent columns of one group share a head.
-    `tabular`: a tabular environment of as many columns, with three lines ``\\hline``.
-    """
-    rules = iter(("\\toprule" + _heads(groups), "\\midrule", "\\bottomrule"))
-    lines = [next(rules) if line == "\\hline" else line for line in tabular.splitlines()]
-    ends = (".", ":", "?", "!")
-    sentences = [escaped_latex(text if text.endswith(ends) else f"{text}.") for text in caption]
-    return "\n".join([
-        "% needs \\usepackage{booktabs}", "\\begin{table}", "\\centering",
-        f"\\caption{{{' '.join(sentences)}}}", *lines, "\\end{table}\n",
-    ])  # fmt: skip
 
 
 def _heads(groups: Sequence[str]) -> str:

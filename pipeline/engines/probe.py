@@ -14,7 +14,7 @@ import numpy as np
 
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.sampling import SamplingConfig
+from bayes_at_n.pipeline.config.protocol import SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import Rejected
 from bayes_at_n.pipeline.engines.served import Model, Response, SampleRequest

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, did_you_mean
-from bayes_at_n.pipeline.config.sampling import SamplingConfig
+from bayes_at_n.pipeline.config.protocol import SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
 from bayes_at_n.pipeline.prepare.models import Facts

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from bayes_at_n.pipeline.base.errors import UserError, one_line
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import ModelConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import Request
 from bayes_at_n.pipeline.engines.vllm_core import import_vllm

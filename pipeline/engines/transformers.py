@@ -19,7 +19,7 @@ import transformers
 from transformers.utils import is_flash_attn_2_available, is_peft_available
 
 from bayes_at_n.pipeline.base.errors import UserError, install
-from bayes_at_n.pipeline.config.sampling import SamplingConfig
+from bayes_at_n.pipeline.config.protocol import SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines import (
     Completion,

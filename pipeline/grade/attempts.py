@@ -18,7 +18,7 @@ from bayes_at_n.pipeline.store.columns import GRADES, KEY
 from bayes_at_n.pipeline.store.outcomes import grade_settings
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import By
-from bayes_at_n.scoring.metrics.options import option_values
+from bayes_at_n.scoring.metrics.probability import option_values
 from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.maths.boxed import Extraction
@@ -51,8 +51,7 @@ def whole_texts(cfg: RunConfig) -> bool:
 def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction, Grade]]:
     """Extract and grade the answer of each attempt, in order.
 
-    With `grading.compat` math_verify judges whole texts, and the user's own grader final parts; in
-    both cases a box is only recorded. Raises UserError: see `grade_pairs`.
+    With `grading.compat` math_verify judges whole texts, and the user's own grader final parts.
     """
     whole_text, kind = whole_texts(cfg), cfg.dataset.answer
     boxes = answers = [_extract(cfg, a, "math" if whole_text else kind) for a in attempts]
@@ -84,10 +83,7 @@ def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction,
 
 
 def grade_pairs(cfg: RunConfig, pairs: Sequence[Pair]) -> list[Grade]:
-    """Grade pairs, in order.
-
-    Raises UserError: worker processes cannot be started, or the user's own grader is missing.
-    """
+    """Grade pairs, in order. Raises UserError: no worker processes, or no grader of the user."""
     grades = _cache.setdefault(json.dumps(grade_settings(cfg), sort_keys=True), {})
     if whole_texts(cfg):  # few texts are equal, and the cache would hold all of them
         grades = {}
@@ -138,10 +134,7 @@ def _in_table(extraction: Extraction, question: Mapping[str, Any]) -> Extraction
 
 
 def likelihood_values(cfg: RunConfig, options: Any) -> Floats:
-    """Return the values of options (rows, most options) by `grading.likelihood`; -inf: no option.
-
-    `options`: the column of the attempts table.
-    """
+    """Return values of `options` (rows, most options) by `grading.likelihood`; -inf: no option."""
     options = options.combine_chunks()
     lengths, flat = options.value_lengths().to_numpy(), options.flatten()
     logprob, tokens, size, alone = (field.to_numpy() for field in flat.flatten())

@@ -31,14 +31,10 @@ _UNPARSABLE = 0.03  # share of attempts with an unparsable answer that causes on
 
 
 def grade(run: Run) -> None:
-    """Grade the parts of attempts whose grades are missing or stale.
+    """Grade the parts of attempts whose grades are missing or stale, and show changed grades.
 
-    Equal answers to one question are compared once, and changed grades are shown. `review.jsonl`
-    lists what a person should check.
-
-    Raises:
-        UserError: nothing was generated, or the folder was made with other settings.
-        DamagedData: stored attempts cannot be read; they are set aside and pending again.
+    `review.jsonl` lists what a person should check. Raises UserError: nothing was generated, or the
+    folder has other settings. DamagedData: unreadable attempts are set aside and pending again.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     if run.cfg.sampling.likelihood == "gold":
@@ -72,36 +68,25 @@ def grade(run: Run) -> None:
                 " dataset.answer (number, choice, exact, regex) or dataset.boxes=or_math"
             )
         _warn_unparsable(run, table)
-    print_json(
-        {
-            "run": run.path,
-            "attempts": len(box),
-            "changes": changed or [],
-            "review": review.path(run),
-        }
-    )
+    made = {"changes": changed or [], "review": review.path(run)}
+    print_json({"run": run.path, "attempts": len(box), **made})
 
 
 def _warn_unparsable(run: Run, table: pa.Table) -> None:
     """Name the commonest answers that the grader cannot read, where they are many."""
     answers = table.filter(pc.equal(table["outcome"], "unparsable"))["answer"].to_pylist()
     if len(answers) > _UNPARSABLE * len(table) and run.cfg.dataset.judge is None:
-        common = Counter(
-            " ".join((answer or "").split())[:_SHOWN] for answer in answers
-        ).most_common(3)
+        counts = Counter(" ".join((answer or "").split())[:_SHOWN] for answer in answers)
         warn(
             f"{run.path}: {len(answers) / len(table):.1%} of the answers are unparsable; commonest:"
-            f" {', '.join(answer for answer, _ in common)}; try dataset.judge=unmatched"
+            f" {', '.join(dict(counts.most_common(3)))}; try dataset.judge=unmatched"
         )
 
 
 def _grade(
     run: Run, pending: dict[Part, str], inputs: Inputs, damage: shards.Damage, check: Check
 ) -> list[Any] | None:
-    """Grade parts and print a summary; return the rows of the table of changes.
-
-    None: no attempt was graded before.
-    """
+    """Grade parts and print a summary; return the rows of changes, None without earlier grades."""
     layers, failed, changes = Counter[str](), list[Any](), list[dict[str, Any]]()
     filtered, compared, ids = 0, 0, tables.question_ids(run)
     todo = [*pending.items()]
@@ -223,11 +208,9 @@ def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
 def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """Grade every row of a JSON Lines file; write the rows with grades to `target`, in order.
 
-    A row is an object with `completion` and `gold`, or for programs with the columns of their tests
-    (`verifiers.code.programs.pack`). It may have `truncated` or a `finish_reason`
-    ("length" or "repetition": cut off) and, for multiple choice, `choices` in the order in which
-    they were shown. Other fields are copied. Raises UserError: a bad row, before anything is
-    graded, or a file that cannot be used.
+    A row has `completion` and `gold`, or for programs the columns of their tests, and perhaps
+    `truncated` or a `finish_reason` ("length", "repetition": cut off) and `choices` as they were
+    shown. Other fields are copied. Raises UserError, before anything is graded: a bad row or file.
     """
     if not source.exists() or source.is_dir():
         raise UserError(f"--file {source}: no such file")

@@ -20,9 +20,8 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.paper import printed, studies
-from bayes_at_n.pipeline.paper.printed import Subset
-from bayes_at_n.pipeline.paper.studies import Bits, Group, Result, fixed, text, value
+from bayes_at_n.pipeline.paper import studies
+from bayes_at_n.pipeline.paper.studies import Bits, Group, Result, Subset, fixed, text, value
 from bayes_at_n.pipeline.plots import scores
 from bayes_at_n.pipeline.plots import studies as plots
 from bayes_at_n.scoring.numerics.inputs import Floats, Ints
@@ -79,7 +78,7 @@ def ranks(plan: StudyPlan, cohorts: list[Cohort]) -> Result:
         result.tables[stem] = _rank_table(labels[stem], by_dataset)
     for version in ("000", "001"):
         by_dataset = by_group.get(f"table2_{version}", {})
-        by_task = {t: ranked for d, ranked in by_dataset.items() if (t := printed.task_of(d))}
+        by_task = {t: ranked for d, ranked in by_dataset.items() if (t := studies.task_of(d))}
         result.numbers |= _rank_numbers(version, by_task)
     result.notes.append(
         f"Table 2: rule consecutive z, dense, z = {Z} (one-sided 95%); without interval:"
@@ -117,10 +116,10 @@ def _rank_table(label: str, by_dataset: Mapping[str, Ranked]) -> Table:
 
 
 def _rank_numbers(version: str, by_task: Mapping[str, Ranked]) -> dict[str, float]:
-    """Return the paper's numbers of its own models, by task; rows are from `printed.rows_001`."""
-    names: dict[int | None, str] = dict(printed.short_names().items())
+    """Return the paper's numbers of its own models, by task; rows are from `rows_001`."""
+    names: dict[int | None, str] = dict(studies.short_names().items())
     if version == "001":
-        named, others = printed.rows_001()
+        named, others = studies.rows_001()
         names = dict(named.items())
         if "aime25" in by_task:  # whose order identifies the other rows
             first = by_task["aime25"]
@@ -339,8 +338,8 @@ def _add_subsets(result: Result, plan: StudyPlan, complete: Sequence[tuple[Cohor
 def _subsets(cohort: Cohort, seed: int) -> list[tuple[Subset, list[int]]]:
     """Choose subsets, with the positions of their models in the cohort."""
     where = {number: i for i, number in enumerate(studies.paper_numbers(cohort)) if number}
-    if where.keys() >= {*printed.TWENTY}:
-        return [(s, [where[number] for number in s.models]) for s in printed.subsets()]
+    if where.keys() >= {*studies.TWENTY}:
+        return [(s, [where[number] for number in s.models]) for s in studies.subsets()]
     drawn = _drawn(seed, len(cohort.names))
     return [(s, [number - 1 for number in s.models]) for s in drawn]
 
@@ -404,7 +403,7 @@ def _add_subset_table(
             fixed(f"{dataset}_failed", "not conv.", 3, dataset): failed,
             fixed(f"{dataset}_capped", "as N", 1, dataset): [at.capped_mean for at in ats],
         }
-        if (task := printed.task_of(dataset)) and subsets[0].printed:
+        if (task := studies.task_of(dataset)) and subsets[0].printed:
             for i, at in zip(of_size, ats, strict=True):
                 result.numbers[subsets[i].id(task)] = at.capped_mean
                 if at.mean is not None:

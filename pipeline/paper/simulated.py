@@ -16,7 +16,7 @@ from bayes_at_n.pipeline.base.console import Meter
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table, of_columns
-from bayes_at_n.pipeline.paper import printed, studies
+from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.paper.studies import Result, fixed, text
 from bayes_at_n.pipeline.plots import studies as curves
 from bayes_at_n.pipeline.plots import studies as plots
@@ -92,7 +92,7 @@ def _coin_ranks(result: Result, plan: StudyPlan) -> None:
         shares = {name: f"{share:.2f}" for name, share in zip(names, same, strict=True)}
         rows.append({"ranking": "share of sets with that rank", **shares})
         result.numbers |= zip(ids, most_common.tolist(), strict=True)
-        share = float((ranks == printed.values(ids)).all(axis=1).mean())
+        share = float((ranks == studies.values(ids)).all(axis=1).mean())
         ends = np.quantile(ranks, _ENDS, axis=0, method="nearest")
         for key, low, high in zip(ids, *ends, strict=True):
             result.numbers |= {f"{key}.other": share, f"{key}.low": low, f"{key}.high": high}

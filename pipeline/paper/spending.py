@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.config.analysis import StudyPlan
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.paper import printed, studies
+from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.paper.studies import Result, fixed, text
 from bayes_at_n.pipeline.plots import studies as plots
 from bayes_at_n.pipeline.store import outcomes
@@ -126,13 +126,13 @@ def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
     known = {
         (number, task): usages[name, cohort.dataset]
         for cohort in cohorts
-        if (task := printed.task_of(cohort.dataset))
+        if (task := studies.task_of(cohort.dataset))
         for number, name in zip(studies.paper_numbers(cohort), cohort.names, strict=True)
         if number and (name, cohort.dataset) in usages
     }
-    if len(known) < len(printed.TWENTY) * len(printed.TASKS):
+    if len(known) < len(studies.TWENTY) * len(studies.TASKS):
         return {}
-    by_task = {task: [u for (_, t), u in known.items() if t == task] for task in printed.TASKS}
+    by_task = {task: [u for (_, t), u in known.items() if t == task] for task in studies.TASKS}
     total = _total([usage for usages in by_task.values() for usage in usages])
     tokens = total["prompt"] + total["completion"]
     numbers: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _numbers(cohorts: list[Cohort], usages: Costs) -> dict[str, float]:
     for task, of_task in by_task.items():
         numbers[f"cost.hours.{task}"] = _total(of_task)["hours"]
         numbers[f"cost.completion.{task}"] = _total(of_task)["completion"]
-    for number, short in printed.short_names().items():
+    for number, short in studies.short_names().items():
         of_model = [usage for (n, _), usage in known.items() if n == number]
         numbers[f"cost.model_hours.{short}"] = _total(of_model)["hours"]
     return {key: float(value) for key, value in numbers.items() if value is not None}

@@ -13,7 +13,6 @@ from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import BLUE, NORMAL, PAGE, RED, Numbers, one_line, plain
 from bayes_at_n.pipeline.plots.lines import (
     LEGEND_LINE,
-    bars,
     draw,
     end_labels,
     key,
@@ -117,7 +116,13 @@ def stability_by_samples(
     """
     height = max(2.9, 0.7 + LEGEND_LINE * len(tau))
     figure, (axes,) = style.panels(PAGE, height, title)
-    bars(axes, tau, looks := looks_of(tau), dodge=True)
+    looks = looks_of(tau)
+    for i, (label, look) in enumerate(looks.items()):  # each is shifted so that none hides another
+        line = tau[label]
+        x = plain(line.x) * 1.018 ** (i - (len(looks) - 1) / 2)
+        axes.plot(x, plain(line.y), **look, zorder=3, linewidth=1.0)
+        if line.low is not None:
+            axes.vlines(x, *line.interval(), color=look["color"], linewidth=0.9, alpha=0.7)
     axes.set(xlabel=f"{TRIALS}{_interval('; lines', interval, [tau])}", ylabel=TAU)
     key(figure, looks)
     axes.set_xscale("log", base=2)

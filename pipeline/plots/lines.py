@@ -64,20 +64,6 @@ def draw(axes: Axes, lines: Mapping[str, Curve], looks: Looks, marks: int) -> No
             axes.plot(x, edge, color=color, alpha=0.45, linewidth=0.4, zorder=2)
 
 
-def bars(axes: Axes, lines: Mapping[str, Curve], looks: Looks, dodge: bool = False) -> None:
-    """Draw lines with vertical intervals, for points so few that bands would mislead.
-
-    `dodge`: shift each line slightly so that none hides another, on a logarithmic axis with a few
-    labeled values only, not where x is measured.
-    """
-    for i, (label, look) in enumerate(looks.items()):
-        line = lines[label]
-        x = plain(line.x) * (1.018 ** (i - (len(looks) - 1) / 2) if dodge else 1)
-        axes.plot(x, plain(line.y), **look, zorder=3, linewidth=1.0)
-        if line.low is not None:
-            axes.vlines(x, *line.interval(), color=look["color"], linewidth=0.9, alpha=0.7)
-
-
 def steps_axis(axes: Axes, lines: Iterable[Curve], ticks: int) -> None:
     """Format the axis of training steps: whole numbers, in thousands or millions if long."""
     steps = np.concatenate([np.zeros(0), *(plain(line.x) for line in lines)])

@@ -1,7 +1,7 @@
 """Figures of the paper's studies: convergence of rankings, what more trials buy, costs of runs."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,22 +9,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
 
 from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.display import style
-from bayes_at_n.pipeline.display.style import (
-    BLUE,
-    COLORS,
-    HATCHES,
-    INK,
-    NORMAL,
-    PAGE,
-    Numbers,
-    one_line,
-    plain,
-)
+from bayes_at_n.pipeline.display.style import BLUE, INK, PAGE, Numbers, one_line, plain
 from bayes_at_n.pipeline.plots.lines import Curve, Looks, key, label_rows, looks_of
 
 HEIGHT = 2.9
@@ -186,7 +174,7 @@ def separation(
     z: Curve,
     marks: Sequence[int],
     title: str,
-    thresholds: Sequence[float] = (1.645, 1.96),
+    thresholds: Sequence[float],
 ) -> Figure:
     """Draw the probability of the correct order of two models, and their |z|, by trials (Figure 3).
 
@@ -207,7 +195,7 @@ def separation(
         axes.plot(n, y, color=BLUE)
         axes.set(xlabel="number of trials N (per question)", ylabel=ylabel)
         axes.set_xlim(n[0], n[-1])
-        axes.set_title(f"({letter})  {_mark(axes, n, y, marks)}", loc="left", fontsize=NORMAL)
+        axes.set_title(f"({letter})  {_mark(axes, n, y, marks)}", loc="left", fontsize=style.NORMAL)
     for value in thresholds:
         both[1].axhline(value, color=INK, linewidth=0.7, linestyle=(0, (1, 2)))
         both[1].annotate(f"z = {value:g}", (0, value), (3, 2), textcoords="offset points",
@@ -274,7 +262,7 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
 
 
 ROW = 0.2  # inches
-DATASET_COLORS = [COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
+DATASET_COLORS = [style.COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
 
 
 @style.styled
@@ -311,8 +299,15 @@ def _sums(axes: Axes, values: Numbers, xlabel: str, format: Callable[[float], st
     """Draw bars with a part per dataset, and beside each the sum of its known values."""
     parts = range(values.shape[1])
     colors = [DATASET_COLORS[k % 6] for k in parts]
-    hatches = [HATCHES[(k + k // 6) % len(HATCHES)] for k in parts]
-    handles = _stack(axes, np.nan_to_num(values), colors, hatches, height=0.75)
+    hatches = [style.HATCHES[(k + k // 6) % len(style.HATCHES)] for k in parts]
+    widths = np.nan_to_num(values)
+    starts, rows = widths.cumsum(axis=1) - widths, np.arange(len(values))
+    handles = [
+        axes.barh(rows, widths[:, k], 0.75, starts[:, k], color=colors[k], hatch=hatches[k],
+                  edgecolor="white", linewidth=0)
+        for k in parts
+    ]  # fmt: skip
+    axes.tick_params(axis="y", length=0)
     totals = np.nansum(values, axis=1)
     for row, (total, known) in enumerate(zip(totals, np.isfinite(values), strict=True)):
         value = f"{'' if known.all() else '≥ '}{format(total)}" if known.any() else "unknown"
@@ -321,24 +316,6 @@ def _sums(axes: Axes, values: Numbers, xlabel: str, format: Callable[[float], st
     axes.set(xlabel=xlabel, ylim=(len(values) - 0.5, -0.5))
     axes.set_xlim(0, (totals.max(initial=0) or 1) * 1.22)  # room for the sum
     axes.grid(axis="x")
-    return handles
-
-
-def _stack(
-    axes: Axes, values: Numbers, colors: Iterable[str], hatches: Iterable[str], height: float
-) -> list[Any]:
-    """Draw a bar per row of `values` with a part per column; return the handles of a legend."""
-    ends = values.cumsum(axis=1)
-    axes.tick_params(axis="y", length=0)
-    handles = []
-    for k, (color, hatch) in enumerate(zip(colors, hatches, strict=True)):
-        left, right = ends[:, k] - values[:, k], ends[:, k]
-        low = np.arange(len(values)) - height / 2
-        corners = [left, low, right, low, right, low + height, left, low + height, left, low]
-        # All bars of one color are one path: an artist each would take most of the time.
-        path = Path(np.stack(corners, axis=1).reshape(-1, 2), [1, 2, 2, 2, 79] * len(values))
-        look: dict[str, Any] = {"facecolor": color, "hatch": hatch, "edgecolor": "white"}
-        handles.append(axes.add_patch(PathPatch(path, **look, linewidth=0)))
     return handles
 
 

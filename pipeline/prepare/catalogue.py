@@ -8,8 +8,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.checks import MISSING, validated
-from bayes_at_n.pipeline.config.dataset import DatasetConfig
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import DatasetConfig, ModelConfig
 from bayes_at_n.pipeline.display import table
 from bayes_at_n.pipeline.display.table import Column, Table, columns, print_json
 from bayes_at_n.pipeline.prepare.questions import Question, chosen, parse, with_letters
@@ -73,7 +72,7 @@ def _table(title: str, rows: list[dict[str, Any]], titles: dict[str, str]) -> Ta
 def _card(cfg: ModelConfig) -> str:
     """Return the protocol of a card in a few words.
 
-    >>> from bayes_at_n.pipeline.config.sampling import CardConfig
+    >>> from bayes_at_n.pipeline.config.protocol import CardConfig
     >>> _card(ModelConfig(card=CardConfig(temperature=1.0, presence_penalty=1.5, source="x")))
     'temperature 1, presence 1.5'
     """

@@ -182,10 +182,7 @@ def sampling_cost(
 def _time_by_size(
     cfg: RunConfig, rows: Rows, pending: int, tokens: float, hardware: Hardware
 ) -> tuple[float | None, str]:
-    """Return the seconds by the sizes of model and hardware, and the arithmetic in words.
-
-    Of a model whose weights are not on this machine, by the size in its name.
-    """
+    """Return the seconds by the sizes of model and hardware, and the arithmetic in words."""
     memory = (
         EngineMemory(cfg, rows, hardware.memory or 1) if models.local_folder(cfg.model) else None
     )

@@ -15,7 +15,7 @@ from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, si, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub, kind
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import ModelConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.store import provenance, runfolder
@@ -196,10 +196,7 @@ def _hashed(folder: Path, names: Sequence[str] = ()) -> str:
 
 
 def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; that of a large file is stored in the user's cache folder.
-
-    All bytes are read, because samples do not show a file that is mostly zero.
-    """
+    """Return the SHA-256 of a file; that of a large file is stored in the user's cache folder."""
     real = path.resolve()
     if real.parent.name == "blobs" and len(real.name) == 64:  # the hub's cache names it by SHA-256
         return real.name

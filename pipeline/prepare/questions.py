@@ -18,7 +18,7 @@ from typing import Any
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import plural
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.dataset import DatasetConfig, parse_filter
+from bayes_at_n.pipeline.config.protocol import DatasetConfig, parse_filter
 from bayes_at_n.pipeline.prepare.rows import open_rows
 from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.answers.kinds import OR
@@ -263,10 +263,7 @@ def _names(names: str | list[str] | None) -> list[str]:
 
 
 def _joined(row: Mapping[str, Any], name: str, field: str, position: str, notes: list[str]) -> Any:
-    """Return a cell, or a template filled with the texts of its columns, some of them empty.
-
-    What is put in is never looked at again.
-    """
+    """Return a cell, or a template filled with the texts of its columns, some of them empty."""
     if _parts(row, name) == [name]:
         return _cell(row, name)
     return _PLACE.sub(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bayes_at_n.pipeline.base.console import plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.sampling import PromptConfig
+from bayes_at_n.pipeline.config.protocol import PromptConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.models import Facts
@@ -176,10 +176,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def _prompts(
     cfg: RunConfig, loaded: list[Question], examples: list[Example], tokenizer: Any, as_turns: bool
 ) -> Iterator[_Prompt]:
-    """Yield the prompt of each question, rendered by the model's template or plain.
-
-    `as_turns`: chat turns as JSON, which a server renders.
-    """
+    """Yield the prompt of each question, rendered by the model's template or plain."""
     model, prefix = cfg.model, cfg.prompt.prefix
     role = "user" if cfg.prompt.kind == "plain" else cfg.prompt.system_role
     chats = []
@@ -213,10 +210,7 @@ def _prompts(
 
 
 def _row(cfg: RunConfig, tokenizer: Any, context: int | None, *prompts: _Prompt) -> dict[str, Any]:
-    """Return a row of the table from the prompts of each template.
-
-    Raises UserError: a prompt is too long, or cannot be used.
-    """
+    """Return a row of the table from the prompts of each template."""
     limits = [_limit(cfg, tokenizer, context, prompt) for prompt in prompts]
     (question, choices, gold, text, ids), *others = prompts
     variants = [{"prompt": one.text, "prompt_token_ids": one.ids} for one in others]

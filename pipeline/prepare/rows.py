@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import OFFLINE, find_local, from_hub
-from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.protocol import DatasetConfig
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 # Common names of fields, in lower case; a longer list would sooner or later choose a wrong one.

@@ -13,7 +13,7 @@ from typing import Any
 from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import ModelConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.workers import devices
@@ -209,7 +209,7 @@ def resolved_alone(cfg: RunConfig, rows: Rows) -> RunConfig:
 def continued_in_words(cfg: RunConfig, tokens: Collection[int]) -> str:
     """Return a line on attempts that continue, by their tokens so far; empty without any.
 
-    >>> from bayes_at_n.pipeline.config.sampling import SamplingConfig
+    >>> from bayes_at_n.pipeline.config.protocol import SamplingConfig
     >>> continued_in_words(RunConfig(sampling=SamplingConfig(max_tokens=65536)), [16, 8])
     'continues 2 truncated attempts from 8-16 to 65,536 tokens'
     """

@@ -56,10 +56,7 @@ def count_questions(run: Run) -> int:
 
 
 def _is_prepared(run: Run) -> bool:
-    """Return whether the folder was prepared from the same settings, files and libraries.
-
-    A hub id without a revision is not looked up again.
-    """
+    """Return whether the folder was prepared from the same settings, files and libraries."""
     manifest = runfolder.read_json(run.manifest)
     if "tokenizer" not in manifest or runfolder.raised(run, provenance.identity(run.cfg)):
         return False

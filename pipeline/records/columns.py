@@ -124,10 +124,9 @@ def _outcome(value: Any) -> str | None:
 
 def _number(value: Any) -> float | None:
     """Return a number, which may be NaN or infinite; None for anything else."""
-    try:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    return None
 
 
 def _list(kind: pa.DataType, value: Any) -> Any:
@@ -350,10 +349,7 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
-    """Convert a foreign value for the column `key`; return None and the reason if it is unusable.
-
-    None, "" and NaN are missing values, without a reason. `cfg` names and counts the categories.
-    """
+    """Return a foreign value as that of column `key`, or None and the reason why it is unusable."""
     if value is None or (isinstance(value, str) and not value):
         return None, ""
     if isinstance(value, float) and math.isnan(value):

@@ -267,7 +267,7 @@ def write_lm_eval(export: Export, folder: Path) -> None:
 def _lm_eval_sample(
     number: int, question: dict[str, Any], rows: list[dict[str, Any]], arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a question with its attempts; add our own `trials` if some are missing."""
+    """Return a question with its attempts, and our own `outcomes`; `trials` if some are missing."""
     doc = {key: question[key] for key in ("question_id", "problem", "gold", "choices")}
     hashed = {"doc": json.dumps(doc), "prompt": question["prompt"], "target": question["gold"]}
     right, trials = [float(row["right"]) for row in rows], [row["trial"] for row in rows]
@@ -283,6 +283,7 @@ def _lm_eval_sample(
         **{f"{key}_hash": hashlib.sha256(x.encode()).hexdigest() for key, x in hashed.items()},
         "acc": sum(right) / len(right),
         "exact_match": right,
+        "outcomes": [row["outcome"] for row in rows],
         **({} if trials == [*range(len(rows))] else {"trials": trials}),
     }
 

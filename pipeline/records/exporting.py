@@ -211,13 +211,10 @@ def export(cfg: ExportConfig) -> None:
 
 
 def _made_of(out: Path) -> str | None:
-    """Return the fingerprint of an export's inputs; None: there is none, or its files have changed.
-
-    Raises UserError: the folder has files of no export.
-    """
+    """Return the fingerprint of an export's inputs; None: none, or its files have changed."""
+    remedy = "name another folder with out=, or move it away"
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
-    remedy = "name another folder with out=, or move it away"
     try:
         record = untrusted.read_json(out / _RECORD)
         marks, made_of = record["files"], str(record["made_of"])

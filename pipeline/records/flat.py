@@ -23,7 +23,6 @@ from bayes_at_n.pipeline.records.source import (
     Skipped,
     Source,
     archive,
-    json_lines,
     lines,
 )
 from bayes_at_n.pipeline.store import shards
@@ -51,25 +50,18 @@ def is_csv(_: Path, head: bytes) -> bool:
     return b"\0" not in head.splitlines()[0] and head.lstrip(BLANK)[:1] not in b"{["
 
 
-def read_json(source: Source) -> Records:
-    """Yield the objects of files of JSON Lines, or of a JSON list."""
-    for path in source.files:
-        yield from json_lines(path, source.skipped)
-
-
-def read_csv(source: Source) -> Records:
-    """Yield the rows of CSV files with a header. Raises UserError: a header cannot be read."""
-    for path in source.files:
-        try:
-            names, rows = untrusted.csv_table(lines(path, source.skipped))
-        except ValueError as error:
-            raise UserError(f"{path}: not valid CSV ({error})") from error
-        source.skipped.columns.update(names)
-        for place, record, damage in rows:
-            if record is None:
-                source.skipped.damaged(place, damage)
-            else:
-                yield place, {name: _unescaped(cell) for name, cell in record.items()}
+def csv_rows(source: Source, path: Path) -> Records:
+    """Yield the rows of a CSV file with a header. Raises UserError: its header cannot be read."""
+    try:
+        names, rows = untrusted.csv_table(lines(path, source.skipped))
+    except ValueError as error:
+        raise UserError(f"{path}: not valid CSV ({error})") from error
+    source.skipped.columns.update(names)
+    for place, record, damage in rows:
+        if record is None:
+            source.skipped.damaged(place, damage)
+        else:
+            yield place, {name: _unescaped(cell) for name, cell in record.items()}
 
 
 def _unescaped(cell: str) -> str:
@@ -86,44 +78,34 @@ def is_parquet(path: Path, head: bytes) -> bool:
     return head[:4] == b"PAR1" or path.suffix == ".parquet"
 
 
-def read_parquet(source: Source) -> Records:
-    """Yield the rows of all files, with the columns that are known, also those inside structs."""
+def parquet_rows(source: Source, path: Path) -> Records:
+    """Yield the rows of a file, with the columns that are known, also those inside structs."""
     wanted = KNOWN.union(filter(None, (source.cfg.source.gold, source.cfg.source.cluster)))
-    for path in source.files:
-        places = dict[str, str]()  # of columns, by name
+    places = dict[str, str]()  # of columns, by name
+    with untrusted.memory_limit(path.stat().st_size):
+        schema = pq.read_schema(path)
+    for field in schema:
+        inner = [*field.type] if pa.types.is_struct(field.type) else []
+        own = [(one.name, f"{field.name}.{one.name}", one.type) for one in inner]
+        for name, place, kind in own or [(field.name, field.name, field.type)]:
+            source.skipped.columns.add(place)
+            if name in wanted and _readable(name, kind):
+                places[name] = place
+            elif name in wanted:
+                what = "columns left out, neither values nor lists of numbers"
+                source.skipped.add(what, f"{path}: {name}")
 
-        def convert(rows: pa.Table, places: dict[str, str] = places) -> list[dict[str, Any]]:
-            rows = rows.flatten()
-            columns = {name: _values(name, rows[place]) for name, place in places.items()}
-            return [
-                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-            ]
+    def convert(rows: pa.Table) -> list[dict[str, Any]]:
+        rows = rows.flatten()
+        columns = [_values(name, rows[place]) for name, place in places.items()]
+        return [dict(zip(places, row, strict=True)) for row in zip(*columns, strict=True)]
 
-        try:
-            with untrusted.memory_limit(path.stat().st_size):
-                schema = pq.read_schema(path)
-        except _DAMAGE as error:
-            source.skipped.add("damaged files skipped", f"{path.name} ({one_line(error)})")
-            continue
-        for field in schema:
-            inner = [*field.type] if pa.types.is_struct(field.type) else []
-            own = [(one.name, f"{field.name}.{one.name}", one.type) for one in inner]
-            for name, place, kind in own or [(field.name, field.name, field.type)]:
-                source.skipped.columns.add(place)
-                if name in wanted and _readable(name, kind):
-                    places[name] = place
-                elif name in wanted:
-                    what = "columns left out, neither values nor lists of numbers"
-                    source.skipped.add(what, f"{path}: {name}")
-        yield from rows(path, [*places.values()], source.skipped, convert)
+    yield from rows(path, [*places.values()], source.skipped, convert)
 
 
 def _readable(name: str, kind: pa.DataType) -> bool:
-    """Return whether a column may be read: no lists but of numbers or of samples.
-
-    No fixed-size texts either, which can fill the memory: 1 KB of a file can declare 20,000 rows of
-    2 MB each.
-    """
+    """Return whether a column may be read: no lists but of numbers or of samples."""
+    # Nor fixed-size texts: 1 KB of a file can declare 20,000 rows of 2 MB each.
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if listed and name in TOKENS:
         return bool(pa.types.is_primitive(kind.value_type))

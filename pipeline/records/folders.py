@@ -76,9 +76,10 @@ def write(runs: Runs, run: PlannedRun) -> None:
         rows = _waiting(path)
         start, end = end, end + rows.num_rows
         keys = {"question_id": ids.take(rows["question_id"]), "trial": pa.array(trial[start:end])}
-        part = _judged(runs, run, _replaced(rows, keys).filter(pa.array(kept[start:end])))
-        labels.append(part.select(categories.CATEGORIES.names).drop_null())
-        _write_part(folder, f"import-{number:05d}", part)
+        rows, counts = _judged(runs, run, _replaced(rows, keys)), pa.array(kept[start:end])
+        run.ungraded += pc.sum(pc.and_(rows["outcome"].is_null(), counts)).as_py() or 0
+        labels.append(rows.select(categories.CATEGORIES.names).filter(counts).drop_null())
+        _write_part(folder, f"import-{number:05d}", rows, counts)
         path.unlink()
     run.labels = pa.concat_tables(labels)
 
@@ -106,11 +107,7 @@ def _judged(runs: Runs, run: PlannedRun, rows: pa.Table) -> pa.Table:
 
 
 def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the trials of a run's rows, and which rows count: the first of each trial.
-
-    Others are counted as skipped. Raises UserError: over MOST_CELLS or MOST_TRIALS, as when
-    trials are numbers of something else.
-    """
+    """Return the trials of a run's rows, and which rows count: the first of each trial."""
     questions, columns = runs.questions[run.dataset], ("question_id", "trial", "seed")
     rows = pa.concat_tables(_waiting(path).select(columns) for path in run.files)
     question, trial, seed = (rows[name].fill_null(_NONE).to_numpy() for name in columns)
@@ -141,11 +138,7 @@ def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def _numbered(run: PlannedRun, question: Ints, seed: Ints) -> Ints:
-    """Number the trials of a run whose records have none.
-
-    Seeds of the paper's protocol decide. Other seeds count in their order if questions share them;
-    else, and without seeds, records count in theirs.
-    """
+    """Number the trials of a run whose records have none."""
     if ((seed >= FIRST_SEED) & (seed <= LAST_SEED)).all():
         run.by_seed = True
         return seed - FIRST_SEED
@@ -161,24 +154,22 @@ def _waiting(path: Path) -> pa.Table:
         return reader.read_all()
 
 
-def _write_part(folder: Path, stem: str, rows: pa.Table) -> None:
-    """Write rows of one run as a file of each table that some of them belong to."""
+def _write_part(folder: Path, stem: str, rows: pa.Table, counts: pa.Array) -> None:
+    """Write the rows that count as a file of each table that some of them belong to."""
     for table, (schema, marks) in _TABLES.items():
-        belongs = reduce(pc.or_, (rows[mark].is_valid() for mark in marks))
-        part = rows.filter(belongs).select(schema.names).cast(schema)
-        if part.num_rows and table in _DERIVED:
+        belongs = pc.and_(reduce(pc.or_, (rows[mark].is_valid() for mark in marks)), counts)
+        if not pc.any(belongs).as_py():
+            continue
+        part = rows.select(schema.names).filter(belongs).cast(schema)
+        if table in _DERIVED:
             _DERIVED[table].write(folder, stem, part)
-        elif part.num_rows:
+        else:
             rows_per_group = shards.ROWS_PER_GROUP if table == "attempts" else _ROWS_PER_GROUP
             shards.write_part(folder / table / f"{stem}.parquet", part, rows_per_group)
 
 
 def _categories(runs: Runs, dataset: str) -> list[dict[str, Any]]:
-    """Return the categories of a dataset in the whole source, as parts of a rubric.
-
-    They are the same for models that never reached the best category: scores must be comparable,
-    and the prior has one count per category.
-    """
+    """Return the categories of a dataset in the whole source, as parts of a rubric."""
     cfg = runs.source.cfg.source
     labels, weights = cfg.category_names, cfg.category_weights
     number = len(labels or weights) or runs.categories[dataset]
@@ -353,10 +344,7 @@ def _check_idle(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return a run's files, relative to its folder; warn of files of other kinds.
-
-    Raises UserError: one is a link, a pipe or a device.
-    """
+    """Return a run's files, relative to its folder; warn of files of other kinds."""
     files, odd = list[Path](), list[str]()
     for path in sorted(folder.rglob("*")):  # which enters no links
         inside, status = path.relative_to(folder), path.lstat()

@@ -112,11 +112,11 @@ def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
     models = {member.name: member.run.cfg.model for member in cohort.members}
     ids = {name: [model.id, model.revision] for name, model in models.items() if hub_id(model.id)}
     if known := [member for member in cohort.members if sampling_known(member.run)]:
-        protocol = protocol(known[0].run) | {"models": ids or None}
-        protocol = {key: value for key, value in protocol.items() if value is not None}
+        settings = protocol(known[0].run) | {"models": ids or None}
+        settings = {key: value for key, value in settings.items() if value is not None}
         parts += [
             f"How {markdown(known[0].name)} was sampled; the table notes where others differ:",
-            textwrap.indent(json.dumps(protocol, indent=2), "    "),
+            textwrap.indent(json.dumps(settings, indent=2), "    "),
         ]
     return "\n\n".join(parts)
 

@@ -3,7 +3,10 @@
 A new format is a module that yields records, a line in `KINDS` and an entry of `FORMATS`.
 """
 
+import glob
+import itertools
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -22,7 +25,6 @@ from bayes_at_n.pipeline.records.runs import Runs, match
 from bayes_at_n.pipeline.records.source import (
     ONE_VALUE,
     Format,
-    LeftOut,
     Skipped,
     Source,
     printable,
@@ -44,9 +46,8 @@ def import_records(cfg: RecordsConfig) -> None:
     record = root / _DONE / f"{source.fingerprint}.json"
     done = [root / str(name) for name in runfolder.read_json(record).get("folders", [])]
     ours = source.kind == "runs"  # whose manifests do not record their source
-    if done and all(
-        folder.is_dir() if ours else _made_by(folder) == source.fingerprint for folder in done
-    ):
+    made = (path.is_dir() if ours else _made_by(path) == source.fingerprint for path in done)
+    if done and all(made):
         note(f"import: nothing pending, {plural(len(done), 'run')} of this source complete")
         print_json({"runs": list(map(str, done))})
         return
@@ -78,10 +79,7 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     size = sum(path.stat().st_size for path in source.files) >> 10
     with Meter("import, KiB", size) as meter:
         for place, attempt in _attempts(source):
-            try:
-                runs.add(attempt, place)
-            except LeftOut as error:
-                skipped.add(str(error), place)
+            runs.add(attempt, place)
             meter.reach(min(skipped.read >> 10, size))
         meter.reach(size)
     runs.close()
@@ -91,10 +89,8 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
     targets = [root / f"{run.folder}{tag}" for run in runs.runs]
     for path in targets:
         if path.exists() and _made_by(path) != source.fingerprint:
-            raise UserError(
-                f"{path}: exists and is not from this import; set another name with tag=NAME or"
-                " another folder with runs=FOLDER, or remove it"
-            )
+            what = f"{path}: exists and is not from this import"
+            raise UserError(f"{what}; set tag=NAME or another runs=FOLDER, or remove it")
     missing = [pair for pair in zip(runs.runs, targets, strict=True) if not pair[1].exists()]
     for run, _ in missing:
         folders.write(runs, run)
@@ -112,20 +108,18 @@ def _import(source: Source, root: Path, draft: Path) -> list[Path]:
 def _attempts(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the attempts of a source as checked values, with their locations."""
     for place, record in (source.form.read or logs.read)(source):
-        listed = list[Any]()
         try:
             listed = columns.samples(record)
         except ValueError as error:
             source.skipped.damaged(place, str(error))
-        if listed and columns.OUTCOMES & (record.keys() - listed[0].keys()):
+            continue
+        if columns.OUTCOMES & (record.keys() - listed[0].keys()):
             source.skipped.add(ONE_VALUE, place)
         for one in listed:
             try:
-                attempt = columns.attempt_of(one, source, place)
+                yield place, columns.attempt_of(one, source, place)
             except ValueError as error:
                 source.skipped.damaged(place, str(error))
-            else:
-                yield place, attempt
 
 
 def _check(source: Source, runs: Runs) -> None:
@@ -138,9 +132,8 @@ def _check(source: Source, runs: Runs) -> None:
         note(f"import: columns not imported: {listed}{more}")
     for name, number in skipped.misread.items():
         if number > runs.records:
-            raise UserError(
-                f"{source.path}: column {name} has no outcomes; rename it: {skipped.lines()[0]}"
-            )
+            what = f"{source.path}: column {name} has no outcomes; rename it"
+            raise UserError(f"{what}: {skipped.lines()[0]}")
     if not runs.runs:
         _refuse(source, ": ".join(("has no usable record", *skipped.lines())))
     for key, column in (("gold", cfg.gold), ("cluster", cfg.cluster)):
@@ -150,10 +143,9 @@ def _check(source: Source, runs: Runs) -> None:
     judged = runs.categories or any(run.has_outcomes for run in runs.runs)
     unclear = source.form.chooses and "answer" in skipped.columns
     if unclear and not (golds or judged or cfg.questions):
-        raise UserError(
-            f"{source.path}: has neither outcomes nor gold answers; if its column answer holds the"
-            " gold answers and not the extracted ones, add gold=answer, else questions=FILE"
-        )
+        what = f"{source.path}: has neither outcomes nor gold answers"
+        remedy = "if its column answer is the gold one, add gold=answer, else questions=FILE"
+        raise UserError(f"{what}; {remedy}")
 
 
 def _refuse(source: Source, why: str) -> None:
@@ -179,9 +171,10 @@ def _summarise(runs: Runs, targets: list[Path]) -> None:
         if unknown and texts:
             what = f"{plural(unknown, 'question')} without a gold answer"
             warn(f"import: {dataset}: {what}; do not `grade` (questions=FILE gives them)")
-        elif texts and not any((path / "grades").is_dir() for path in texts):
+        elif ungraded := sum(run.ungraded for run in planned) if texts else 0:
             command = f"{PROGRAM} grade {texts[0].parent}/*"
-            note(f"import: {dataset}: no attempt is graded; run `{command}`")
+            what = f"{plural(ungraded, 'attempt')} without an outcome"
+            note(f"import: {dataset}: {what}; `{command}` grades all")
 
 
 _GZIP = b"\x1f\x8b"
@@ -191,12 +184,14 @@ _TABLES = ("trace", "jsonl", "csv")
 
 FORMATS = {  # a file is of the first kind that recognizes it
     "lighteval": shapes.LIGHTEVAL,
-    "trace": Format("*.parquet", flat.is_parquet, flat.read_parquet, chooses=True, positions=False),
+    "trace": Format(
+        "*.parquet", flat.is_parquet, rows=flat.parquet_rows, chooses=True, positions=False
+    ),
     **shapes.SHAPES,
     "npz": Format("", lambda _, head: head[:4] == b"PK\x03\x04", flat.read_npz, chooses=True),
     "openai": Format("*.jsonl", logs.is_chat, logs.read_chats, positions=False),
-    "jsonl": Format("*.jsonl *.json", flat.is_json, flat.read_json, True, positions=False),
-    "csv": Format("*.csv", flat.is_csv, flat.read_csv, chooses=True, positions=False),
+    "jsonl": Format("*.jsonl *.json", flat.is_json, chooses=True, positions=False),
+    "csv": Format("*.csv", flat.is_csv, rows=flat.csv_rows, chooses=True, positions=False),
 }
 _RUNS = Format()  # run folders of this program
 
@@ -206,19 +201,23 @@ def locate(cfg: RecordsConfig) -> Source:
 
     Raises UserError: there are no files, none that can be read, or the hub does not answer.
     """
-    path, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
-    if not path:
-        raise UserError("source: missing; name a file, a folder or a hub id: source=PATH")
-    where = find_local(path)
-    if where is None:
-        where, revision = _download(path, revision)
+    given, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
+    path = ",".join(given)
+    if not given:
+        raise UserError("source: missing; name files, folders or a hub id: source=PATH")
+    by_name = {one: _local(one) for one in ([path] if find_local(path) else given)}
+    named = [*itertools.chain(*by_name.values())]
+    if missing := next((one for one, there in by_name.items() if not there), None):
+        where, revision = _download(missing, revision, alone=len(by_name) == 1)
+        named = [where]
     elif revision is not None:
         raise UserError(f"revision={revision}: applies to hub ids only; {path} is a local path")
-    if kind in ("auto", "runs") and (files := folders.within(where)):
+    files = [*itertools.chain(*map(folders.within, named))] if kind in ("auto", "runs") else []
+    if files:
         kind, why = "runs", f"{plural(len(files), 'run folder')} of this program"
     else:
-        kind, files = _recognize(where, kind)
-        why = KINDS[kind] if where.is_file() else f"{plural(len(files), 'file')} of {KINDS[kind]}"
+        kind, files = _recognize(named, kind, path)
+        why = KINDS[kind] if files == named else f"{plural(len(files), 'file')} of {KINDS[kind]}"
     able = {"metric": _SCORED, "filter": ("lm_eval",), "gold": _TABLES, "cluster": _TABLES}
     for key, kinds in able.items():
         if (value := getattr(cfg.source, key)) is not None and kind not in kinds:
@@ -228,14 +227,19 @@ def locate(cfg: RecordsConfig) -> Source:
     return Source(cfg, kind, files, revision, fingerprint, form, Skipped(files))
 
 
-def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
-    """Fetch the Parquet files of OWNER/NAME[/FOLDER] on the hub; return their folder and commit.
+def _local(path: str) -> list[Path]:
+    """Return the file or folder of a path, or what its pattern matches."""
+    if there := find_local(path):
+        return [there]
+    return sorted(map(Path, glob.glob(os.path.expanduser(path), recursive=True)))
 
-    A dataset's come from the cache if they are there; a bucket, which has no commits, is synced.
-    """
+
+def _download(path: str, revision: str | None, alone: bool) -> tuple[Path, str | None]:
+    """Fetch the Parquet files of OWNER/NAME[/FOLDER] on the hub; return their folder and commit."""
     parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
-    if parts is None:
-        raise UserError(f"source={path}: no such file or folder, and no hub id OWNER/NAME[/FOLDER]")
+    if parts is None or not alone:
+        what = "matches nothing" if set(path) & {*"*?["} else "no such file or folder"
+        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]")
     import huggingface_hub
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -258,42 +262,42 @@ def _download(path: str, revision: str | None) -> tuple[Path, str | None]:
             return local, None
 
 
-def _recognize(where: Path, kind: str) -> tuple[str, list[Path]]:
-    """Return the kind and the files of a file or folder: the first of FORMATS that has any.
-
-    Raises UserError: there is no file of the kind, or of any.
-    """
-    forms = {name: form for name, form in FORMATS.items() if form.pattern or not where.is_dir()}
+def _recognize(named: list[Path], kind: str, typed: str) -> tuple[str, list[Path]]:
+    """Return the kind and the files of a source: the first of FORMATS that has any."""
+    one = len(named) == 1 and not named[0].is_dir()
+    forms = {name: form for name, form in FORMATS.items() if form.pattern or one}
     if kind not in ("auto", *forms):
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
-        raise UserError(f"{where}: {what}")
+        raise UserError(f"{typed}: {what}")
     by_kind, faults = {name: list[Path]() for name in forms}, list[str]()
-    patterns = {name: form.pattern.split() for name, form in forms.items()}
-    for path in sorted(where.rglob("*")) if where.is_dir() else [where]:
+    found = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in named)
+    for path in dict.fromkeys(itertools.chain(*found)):
         if path.exists() and not path.is_file():
             continue
-        able = [n for n, of in patterns.items() if path == where or any(map(path.match, of))]
+        patterns = {name: form.pattern.split() for name, form in forms.items()}
+        able = [n for n, of in patterns.items() if path in named or any(map(path.match, of))]
         head = start(path) if able and path.exists() else b""
         if able and (fault := _fault(path, head)):
             faults.append(fault)
-        elif path == where and kind != "auto":
-            by_kind[kind] = [path]
+        elif path in named and kind != "auto":
+            by_kind[kind].append(path)
         elif looks := [name for name in able if logs.looks(forms[name], path, head)]:
             by_kind[looks[0]].append(path)
-    rest = {name: files for name, files in by_kind.items() if files}
-    chosen = next(iter(rest), "") if kind == "auto" else kind
-    files = rest.pop(chosen, [])
-    others = ", ".join(f"{len(files)} of {other}" for other, files in rest.items())
+    chosen = next((n for n in by_kind if by_kind[n]), "") if kind == "auto" else kind
+    files = by_kind.pop(chosen, [])
+    beside = {form.beside(file) for file in files if (form := forms[chosen]).beside}
+    rest = {name: len({*paths} - beside) for name, paths in by_kind.items()}
+    others = ", ".join(f"{number} of {name}" for name, number in rest.items() if number)
     if not files and faults and not others:
         raise UserError(faults[0])
     if not files:
         what = "no kind of records that is known here" if kind == "auto" else f"no {kind}"
         has = f"has {others}" if others else "must be UTF-8 text; an NPZ is named as a file"
-        raise UserError(f"{where}: {what}; it {has}")
+        raise UserError(f"{typed}: {what}; it {has}")
     if faults:
         warn(f"import: {plural(len(faults), 'file')} skipped: {faults[0]}")
     if others and kind == "auto":
-        warn(f"import: {where} also holds {others}, not read: kind= imports them")
+        warn(f"import: {typed} also holds {others}, not read: kind= imports them")
     return chosen, files
 
 
@@ -312,6 +316,7 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
     """Hash the settings, and path, size and time of every file that is read."""
     settings = {**asdict(cfg.source), "datasets": cfg.dataset, "models": cfg.model, "kind": kind}
     settings |= dict.fromkeys(("path", "revision", "questions"))
+    settings["files"] = [str(path.resolve()) for path in files]  # others are beside them
     form, covered = FORMATS.get(kind), {*files}
     if form is None:
         covered.update(path for run in files for path in run.rglob("*"))

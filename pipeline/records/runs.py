@@ -21,11 +21,11 @@ from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.dataset import DatasetConfig
+from bayes_at_n.pipeline.config.protocol import DatasetConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import questions as own_questions
 from bayes_at_n.pipeline.prepare.questions import Question as OwnQuestion
-from bayes_at_n.pipeline.records.source import LeftOut, Skipped, Source, printable
+from bayes_at_n.pipeline.records.source import Skipped, Source, printable
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, CUT, GRADES, MEANS, VERDICTS
 from bayes_at_n.verifiers.maths.boxed import extract
 
@@ -47,7 +47,7 @@ _TASKS = {
 }
 # Their ids count from 1, whereas records count rows from 0.
 _FROM_ONE = ("brumo25", "hmmt25", "aime26", "hmmt26", "hmmt-nov25", "cmimc25", "smt25")
-MOST_BYTES = 32 << 20  # of waiting rows in memory, about
+MOST_BYTES = 16 << 20  # of waiting rows in memory, about
 MOST_RUNS = 5000
 MOST_RECORDS = 50_000_000
 MOST_TRIALS = 1_000_000  # as for sampling.trials
@@ -142,10 +142,7 @@ def _contests() -> list[str]:
 
 @functools.cache
 def _aliases() -> dict[str, str]:
-    """Map names in records (ID@EFFORT, name, short name) to names in configs/model.
-
-    Of several files with one id, that of the paper's Table 6 counts, which has a `table_id`.
-    """
+    """Map names in records (ID@EFFORT, name, short name) to names in configs/model."""
     aliases: dict[str, str] = {}
     models = {
         path: yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -190,6 +187,7 @@ class PlannedRun:
     trials: int = 0
     by_seed: bool = False  # trial i has seed `1234 + i`
     has_outcomes: bool = False
+    ungraded: int = 0  # attempts without an outcome, once written
     waiting: list[dict[str, Any]] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)  # of further rows that wait
     labels: pa.Table | None = None  # question_id, trial and category
@@ -221,9 +219,9 @@ class Runs:
     def add(self, attempt: dict[str, Any], place: str) -> None:
         """Add an attempt, as of `columns.attempt_of`, unless its run was not chosen.
 
-        Raises LeftOut: it has no dataset or model. UserError: over MOST_RUNS or MOST_RECORDS.
+        Raises UserError: over MOST_RUNS or MOST_RECORDS.
         """
-        if (run := self._run_of(attempt)) is None:
+        if (run := self._run_of(attempt, place)) is None:
             return
         self.records += 1
         if self.records > MOST_RECORDS:
@@ -248,12 +246,15 @@ class Runs:
             if run.waiting:
                 run.files.append(self.folder / f"{number}-{len(run.files)}.arrow")
                 with pa.ipc.new_file(str(run.files[-1]), _WAITING) as file:
-                    file.write_table(pa.Table.from_pylist(run.waiting, _WAITING))
+                    for at in range(0, len(run.waiting), 256):  # never all rows twice
+                        file.write_batch(
+                            pa.RecordBatch.from_pylist(run.waiting[at : at + 256], _WAITING)
+                        )
                 run.waiting = []
         self._size = 0
 
-    def _run_of(self, attempt: dict[str, Any]) -> PlannedRun | None:
-        """Return the run of an attempt; None if it was not chosen."""
+    def _run_of(self, attempt: dict[str, Any], place: str) -> PlannedRun | None:
+        """Return the run of an attempt; None if it was not chosen, or has no dataset or model."""
         key = tuple(attempt.pop(name, "") for name in ("task", "model", "model_key", "level"))
         if key in self._runs:
             return self._runs[key]
@@ -266,7 +267,8 @@ class Runs:
         }
         if not all(called.values()):
             missing = " ".join(f"{name}=NAME" for name in called if not called[name])
-            raise LeftOut(f"rows without a name skipped, give {missing}")
+            self.skipped.add(f"rows without a name skipped, give {missing}", place)
+            return None
         if len(self._runs) >= MOST_RUNS:
             model = printable(called["model"])
             raise UserError(f"over {MOST_RUNS} models: is {model} the name of one?")
@@ -390,10 +392,7 @@ def match(where: str | None, runs: Runs) -> None:
 
 
 def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
-    """Match by problems in prompts, and by gold answers, which must be equal as for `grade`.
-
-    Where there is neither, the numbers of questions must be equal. Raises ValueError: they differ.
-    """
+    """Match by problems in prompts, and by gold answers, which must be equal as for `grade`."""
     pairs = [(question, _own(question, own)) for question in known]
     if len({match.id for _, match in pairs}) < len(pairs):
         raise ValueError("two questions of the records match one of the file")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import note
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records import flat, inspect_log, logs
+from bayes_at_n.pipeline.records import flat, logs
 from bayes_at_n.pipeline.records.columns import text, truth
 from bayes_at_n.pipeline.records.logs import value_at
 from bayes_at_n.pipeline.records.source import (
@@ -46,6 +46,10 @@ _LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-
 _LM_EVAL_METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 
 
+def _reward(_: Run, row: Any) -> dict[str, Any]:
+    return {"reward": row.get("reward")}
+
+
 def _verifiers(path: Path) -> dict[str, str]:
     about = read_json(path.with_name("metadata.json"))
     task, _, model = path.resolve().parent.parent.name.partition("--")
@@ -56,10 +60,8 @@ def _verifiers(path: Path) -> dict[str, str]:
 def _nemo_evaluator(path: Path) -> dict[str, str]:
     bundles = (read_json(bundle) for bundle in sorted(path.parent.glob("eval-*.json")))
     config = next((value_at(bundle, "config") for bundle in bundles), None)
-    return {
-        "task": str(value_at(config, "benchmark") or ""),
-        "model": str(value_at(config, "model") or ""),
-    }
+    model, task = (str(value_at(config, key) or "") for key in ("model", "benchmark"))
+    return {"task": task, "model": model, "stem": "" if path.stem == "results" else path.stem}
 
 
 def _eee(source: Source, path: Path) -> Iterator[tuple[str, Any]]:
@@ -247,10 +249,7 @@ def _nemo_skills_line(_: Run, line: Any) -> dict[str, Any]:
 
 
 def _lm_eval_run(path: Path) -> dict[str, Any]:
-    """Return task, model and folder of a file; of several of one folder and task the latest counts.
-
-    The model is named in the results file beside the samples, else by the folder.
-    """
+    """Return task, model and folder of a file; of several of one folder and task one counts."""
     parts = _LM_EVAL_NAME.fullmatch(path.name)
     task = parts["task"] if parts else path.stem.removeprefix("samples_")
     named = path.parent.resolve().name.replace("__", "/", 1)
@@ -260,10 +259,7 @@ def _lm_eval_run(path: Path) -> dict[str, Any]:
 
 
 def _lm_eval(source: Source, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the samples of the chosen filter, by default the first in the file.
-
-    Raises UserError: no sample has the filter.
-    """
+    """Yield the samples of the chosen filter, by default the first in the file."""
     chosen = source.cfg.source.filter
     filters: Counter[str] = Counter()  # how many samples each has
     for place, sample in json_lines(path, source.skipped):
@@ -289,7 +285,8 @@ def _lm_eval_values(run: dict[str, Any], sample: Any) -> dict[str, Any]:
         order = sorted(own, key=lambda name: [*_LM_EVAL_METRICS, name].index(name))
         usable = (n for n in order if truth(own[n]) is not None or type(own[n]) is list)
         run["counts"] = next(usable, None)
-    return {run["counts"]: own.get(run["counts"])} if run["counts"] else {}
+    counts = run["counts"]
+    return {counts: sample.get("outcomes", own.get(counts))} if counts else {}  # the former is ours
 
 
 def _lm_eval_sample(_: dict[str, Any], sample: Any) -> dict[str, Any]:
@@ -320,11 +317,11 @@ def _first(value: Any) -> Any:
 SHAPES = {
     "inspect": Format(
         "*.eval *.json",
-        inspect_log.looks,
-        run=inspect_log.run_of,
-        rows=inspect_log.samples,
-        values=inspect_log.values,
-        more=inspect_log.attempts,
+        logs.is_inspect,
+        run=logs.inspect_run,
+        rows=logs.inspect_samples,
+        values=logs.inspect_values,
+        more=logs.inspect_attempt,
     ),
     "mmlu_pro": Format(
         "*.json *.zip",
@@ -338,6 +335,7 @@ SHAPES = {
         keys="prompt completion example_id|reward",
         fields="question=example_id prompt=prompt text=completion gold=answer",
         run=_verifiers,
+        values=_reward,
     ),
     "nemo_gym": Format(
         keys="responses_create_params response",
@@ -346,13 +344,16 @@ SHAPES = {
         " answer=extracted_answer gold=expected_answer|answer"
         " num_prompt_tokens=response.usage.input_tokens"
         " num_completion_tokens=response.usage.output_tokens",
+        values=_reward,
     ),
     "nemo_evaluator": Format(
         keys="expected_answer|reward problem_idx|scoring_details",
-        fields="question=problem_idx|idx trial=repeat task=metadata.benchmark prompt=prompt"
+        fields="question=problem_idx|idx trial=repeat prompt=prompt"
         " problem=metadata.problem|metadata.question text=model_response answer=extracted_answer"
         " gold=expected_answer num_completion_tokens=tokens topic=metadata.category",
         run=_nemo_evaluator,
+        more=lambda run, row: {"task": value_at(row, "metadata.benchmark") or run["stem"]},
+        values=_reward,
     ),
     "livecodebench": Format(
         keys="question_content output_list",
@@ -371,6 +372,7 @@ SHAPES = {
     ),
     "helm": Format(
         "scenario_state.json",
+        beside=lambda path: path.with_name("per_instance_stats.json"),
         fields="question=instance.id trial=train_trial_index problem=instance.input.text gold=gold"
         " prompt=request.prompt text=text",
         run=_helm_run,

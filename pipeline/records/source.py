@@ -87,8 +87,8 @@ class Source:
 
     @property
     def path(self) -> str:
-        """The path as the user typed it."""
-        return str(self.cfg.source.path)
+        """The paths as the user typed them."""
+        return ",".join(self.cfg.source.path)
 
     def model_of(self, own: str) -> str:
         """Return the user's name of a model that the records call `own`."""
@@ -228,5 +228,5 @@ class Format(NamedTuple):
     rows: Callable[[Source, Path], Iterator[tuple[str, Any]]] = lambda source, path: json_lines(
         path, source.skipped
     )
-    values: Callable[[Run, Any], Any] = lambda _, row: {"reward": row.get("reward")}
+    values: Callable[[Run, Any], Any] | None = None  # of metrics; None: rows have our own columns
     more: Callable[[Run, Any], dict[str, Any]] = lambda *_: {}  # further values by OURS

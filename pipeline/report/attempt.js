@@ -47,7 +47,7 @@ function textCards(attempt) {
   }
   const name = `${reading.dataset}-${m}`;
   const [texts, prompts] = need(`${name}-${number}`, `${name}-p`, "katex");
-  const [response, prompt] = [texts.rows[`${q}/${t}`], prompts.rows[q]].map(withNumbers);
+  const [response, prompt] = [texts.rows[`${q}/${t}`], prompts.rows[q]];
   if (!response || !prompt) throw new Error(page.single || `The texts of ${name} are damaged: this attempt is not among them.`);
   return [problemCard(prompt, response, attempt), responseCard(response, attempt, marker), judgeCard(response.judged)];
 }
@@ -55,12 +55,6 @@ function textCards(attempt) {
 // What a judge wrote, vote by vote.
 const judgeCard = (votes) => votes?.length > 0 && card("Judge",
   votes.map((text, i) => [votes.length > 1 && html`<h4>Vote ${i + 1}</h4>`, folded(text, null, null, null)]));
-
-// Lengths and surprisal of tokens are numbers between commas.
-function withNumbers(text) {
-  const numbers = (list) => list.split(",").map(Number);
-  return text && (text.lengths === null ? text : { ...text, lengths: numbers(text.lengths), bits: numbers(text.bits) });
-}
 
 // How it was judged, how long it is and how sure, and its categories: what is not known is not there.
 function factsCard(attempt) {
@@ -181,7 +175,7 @@ function setHeat(on) {
 }
 
 const EDGES = [0.05, 0.3, 1, 2, 4, 7]; // bits, of the colors h1 to h6
-const SURPRISING = 200; // hundredths of a bit, as tokens.py writes them
+const SURPRISING = 200; // hundredths of a bit, as attempts.py writes them
 const PART = [400, 3000]; // tokens of a part: at least, if a line ends; at most
 const READOUT = html`<span role="status">Point at a token, or Tab to it, to read its log-probability.</span>`;
 

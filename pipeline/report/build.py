@@ -69,10 +69,7 @@ def most_trials(runs: Sequence[Run]) -> int | None:
 
 
 def pack(side: Path, room: int, sampled: int) -> Packed:
-    """Compress the side files in a folder into at most `room` bytes, by importance.
-
-    `sampled`: the largest number of trials per question.
-    """
+    """Compress the side files in a folder into at most `room` bytes, by importance."""
     files, lost, texts = dict[str, str](), list[str](), list[Path]()
     for path in sorted(side.glob("*.js"), key=_order):
         if _order(path)[0] == _TEXTS:
@@ -127,17 +124,13 @@ def packed_size(name: str, packed: str) -> int:
 
 
 FOLDER = Path(__file__).parent
-PARTS = ("page", "reader", "prose", "attempt")
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
 READ_S = 3600.0  # for which a replaced page, still open in a browser, can load attempts
 
 
 def report(cfg: AnalysisConfig, open: bool = False) -> None:
-    """Write the report on the datasets and models that settings name; `open`: open a browser.
-
-    Raises UserError: no runs, or nothing is graded. OSError: the folder cannot be written.
-    """
+    """Write the report on the datasets and models that settings name; `open`: open a browser."""
     began = time.monotonic()
     note("report: reading runs")
     path = write(cohorts_of.load(cfg, gold=True), cfg)
@@ -154,8 +147,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     """Write the report on some cohorts, in place of an earlier one in the folder.
 
     Any number of processes may do so at once: the last page written counts, and is complete.
-    Returns the path of index.html, or of report.html, which has no side files. Raises OSError: the
-    folder cannot be written.
+    Returns the path of index.html, or of report.html, which has no side files.
     """
     out = selection.results_folder(cfg, "report", cohorts_of.first_runs(cohorts))
     out.mkdir(parents=True, exist_ok=True)
@@ -196,16 +188,13 @@ def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path
 
 
 def _sweep(out: Path) -> None:
-    """Remove side files that the page does not name and that are older than `READ_S`.
-
-    Those that it names age from now on, as the page is about to be replaced.
-    """
+    """Remove side files that the page does not name and that are older than `READ_S`."""
     page = _current_page(out)
     for path in (out / "attempts").glob("*"):
         with contextlib.suppress(FileNotFoundError):  # another report removed it
             if path.is_dir() and _STAMP.fullmatch(path.name):
                 if path.name.encode() in page:
-                    os.utime(path)
+                    os.utime(path)  # it ages from now on, as the page is replaced
                 elif time.time() - path.stat().st_mtime > READ_S:
                     shutil.rmtree(path, ignore_errors=True)
 
@@ -219,10 +208,7 @@ def _current_page(out: Path) -> bytes:
 def _datasets(
     cohorts: list[Cohort], cfg: AnalysisConfig, side: Path, trials: int | None
 ) -> list[Panel]:
-    """Build the panels of all datasets, and write their side files into the folder `side`.
-
-    `trials`: per question, that have texts; None: all.
-    """
+    """Build the panels of all datasets, and write their side files into the folder `side`."""
     members = [(i, m, member) for i, c in enumerate(cohorts) for m, member in enumerate(c.members)]
     if members:
         side.mkdir(parents=True, exist_ok=True)
@@ -236,11 +222,8 @@ def _datasets(
             (panel, rubrics), run, ids = made[i], member.run, member.question_ids
             codes = [code[m] for _, code in rubrics.values()]
             rows = attempts.index(run, ids, cfg.report.texts, m, codes)
-            shown = {
-                "side": True,
-                "note": rows.without,
-                "reasoning_end": run.cfg.model.reasoning_end,
-            }
+            shown = {"side": True, "note": rows.without}
+            shown["reasoning_end"] = run.cfg.model.reasoning_end
             panel["counts"]["models"][m] |= shown
             tables[i].append(rows.table)
             upto = trials if rows.without is None else 0
@@ -271,7 +254,18 @@ def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel])
 
 def _library() -> str:
     """Return the library that draws mathematics, as a side file."""
-    return (FOLDER / "katex.min.js").read_text(encoding="utf-8") + '\nbayesReport("katex",true);\n'
+    return asset("katex.min.js") + '\nbayesReport("katex",true);\n'
+
+
+def asset(name: str) -> str:
+    """Read a file of this folder."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def scripts(*names: str) -> str:
+    """Join scripts of this folder behind Preact, whose names are their own."""
+    code = "\n".join(asset(f"{name}.js") for name in names)
+    return f'{asset("preact.min.js")}\n(() => {{\n"use strict";\n{code}\n}})();\n'
 
 
 def summary(cohorts: list[Cohort]) -> str:
@@ -299,10 +293,8 @@ def _page(
     """Render the page; `held`: side files that it contains."""
     counts = [panel["counts"] for panel in shown if panel["counts"]]
     readable = any(model["side"] for count in counts for model in count["models"])
-    css = (FOLDER / "report.css").read_text(encoding="utf-8")
-    code = "\n".join((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in PARTS)
-    library = (FOLDER / "preact.min.js").read_text(encoding="utf-8")
-    js = f'{library}\n(() => {{\n"use strict";\n{code}\n}})();\n'
+    css, js = asset("report.css"), scripts("page", "reader", "prose", "attempt")
+    single = held and held.left_out
     return rendered(
         "template.html",
         title=cfg.report.title,
@@ -314,12 +306,7 @@ def _page(
         held=held,
         css=Markup(css),
         js=Markup(js),
-        data={
-            "stamp": stamp,
-            "readable": readable,
-            "datasets": counts,
-            "single": held and held.left_out,
-        },
+        data={"stamp": stamp, "readable": readable, "datasets": counts, "single": single},
     )
 
 

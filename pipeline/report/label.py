@@ -27,7 +27,6 @@ from bayes_at_n.scoring import drawn_sample, label_chances
 from bayes_at_n.verifiers import LETTERS
 
 SAMPLE = 60  # attempts of a run
-_PARTS = ("label", "prose")
 
 
 def label(words: list[str], open: bool = False) -> None:
@@ -35,7 +34,7 @@ def label(words: list[str], open: bool = False) -> None:
 
     `labels.sample=N` draws N more: first uniformly, later with larger probabilities where the
     labels so far show errors, or grader and verifier disagree. Several runs share a page, in random
-    order. Raises UserError: no run, or one without outcomes or texts.
+    order.
     """
     folders, settings = compose.folders_of(words)
     paths = [run for folder in folders for run in selection.runs_in(Path(folder))]
@@ -112,10 +111,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 
 def _page(rows: list[dict[str, Any]]) -> str:
     """Render the page; its scripts are the only ones that may run."""
-    css = (build.FOLDER / "report.css").read_text(encoding="utf-8")
-    preact = (build.FOLDER / "preact.min.js").read_text(encoding="utf-8")
-    code = "\n".join((build.FOLDER / f"{n}.js").read_text(encoding="utf-8") for n in _PARTS)
-    js = f'{preact}\n(() => {{\n"use strict";\n{code}\n}})();\n'
-    library = (build.FOLDER / "katex.min.js").read_text(encoding="utf-8")
-    scripts = {"js": Markup(js), "library": Markup(library), "css": Markup(css)}
-    return build.rendered("label.html", policy=build.policy(css, js, library), rows=rows, **scripts)
+    parts = {"css": build.asset("report.css"), "js": build.scripts("label", "prose")}
+    parts["library"] = build.asset("katex.min.js")
+    policy, sound = build.policy(*parts.values()), {k: Markup(of) for k, of in parts.items()}
+    return build.rendered("label.html", policy=policy, rows=rows, **sound)

@@ -26,8 +26,6 @@ from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table
-from bayes_at_n.pipeline.plots import scores
-from bayes_at_n.pipeline.plots import scores as curves
 from bayes_at_n.pipeline.plots import scores as plots
 from bayes_at_n.pipeline.score.headline import named
 from bayes_at_n.pipeline.store import outcomes
@@ -63,7 +61,7 @@ def dataset(
         cohort.dataset,
         cohort.dataset,
         notices=notices,
-        made=_made(cohort),
+        made=made(cohort),
         counts=counts(cohort, cfg.report.texts),
         verdict=verdict(cohort, cfg),
         scores=leaderboard(tables["leaderboard"], cfg),
@@ -78,7 +76,7 @@ def dataset(
 def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     """Build the panel of all datasets; add a notice if no model is in all of them."""
     notices = cohorts_of.by_line({c.dataset: [*c.differences, *c.warnings] for c in cohorts})
-    panel = _panel("All datasets", "=all", notices=notices, made=_made(*cohorts))
+    panel = _panel("All datasets", "=all", notices=notices, made=made(*cohorts))
     try:
         panel["scores"] = side_by_side(comparison.by_dataset(cohorts, cfg))
         pooled = cohorts_of.pooled(cohorts)
@@ -90,12 +88,6 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     return panel
 
 
-def _made(*cohorts: Cohort) -> Panel | None:
-    """Return how the runs of some cohorts were sampled and graded; None without run folders."""
-    settings = protocol_table(*cohorts)
-    return settings and {"table": table(settings[0]), "line": settings[1]}
-
-
 def _panel(title: str, name: str, **parts: Any) -> Panel:
     empty: Panel = dict.fromkeys(("verdict", "scores", "made", "counts"))
     empty |= {"notices": [], "tables": [], "figures": []}
@@ -103,10 +95,7 @@ def _panel(title: str, name: str, **parts: Any) -> Panel:
 
 
 def _categories(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> ByRubric:
-    """Assign categories under common thresholds; `notices` gets the reason if that is impossible.
-
-    Runs that nobody categorized are no reason to say so, unless rubrics are named.
-    """
+    """Assign categories under common thresholds, if anybody did; `notices` gets why not."""
     folders = (m.run.path / part for m in cohort.members for part in ("signals", "categories"))
     if not (cohort.members and (cfg.rubric.names or any(path.is_dir() for path in folders))):
         return {}
@@ -162,9 +151,8 @@ def leaderboard(board: Table, cfg: AnalysisConfig) -> dict[str, Any]:
     columns = {c.key: c for c in board.columns if c.key not in (low, high)} | {"interval": interval}
     first = ("model", "ranks", value, "interval", "avg", "best")
     columns = {key: columns[key] for key in first if key in columns} | columns
-    columns = {
-        k: replace(c, sigma="", format="{:.3f}") if c.sigma else c for k, c in columns.items()
-    }
+    three = {k: replace(c, sigma="", format="{:.3f}") for k, c in columns.items() if c.sigma}
+    columns |= three
     if len(trials) == 1:
         head = columns[value].title.replace("@N", f"@{trials.pop()}")
         columns[value] = replace(columns[value], title=head)
@@ -274,7 +262,7 @@ def figures(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, A
             yield from _costs(cohort, tables)
         calibrated = calibrate.pooled([member.run for member in cohort.members])
         if calibrated is not None:
-            drawn = scores.reliability("", calibrated)
+            drawn = plots.reliability("", calibrated)
             many = f"{calibrated['attempts']:,} graded attempts"
             yield figure(drawn, f"The verifier's P(A) against the grader, {many} of all models.")
 
@@ -298,18 +286,13 @@ def _costs(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, An
         yield figure(drawn, "Mean completion tokens of correct and other attempts.")
     if "caps" in tables:
         # In the leaderboard's order, so that a model looks the same in all figures.
-        drawn = curves.by_cap(
-            sorted(tables["caps"].rows, key=lambda row: names.index(row["model"]))
-        )
-        caption = "Scores of the same attempts under smaller limits."
-        yield figure(drawn, caption)
+        of_caps = sorted(tables["caps"].rows, key=lambda row: names.index(row["model"]))
+        drawn = plots.by_cap(of_caps)
+        yield figure(drawn, "Scores of the same attempts under smaller limits.")
 
 
 def mean_lengths(cohort: Cohort) -> Floats:
-    """Return mean completion tokens of correct and other graded attempts of L models, (2, L).
-
-    NaN if there is none.
-    """
+    """Return mean completion tokens of correct and other graded attempts, (2, L); NaN of none."""
     means = np.full((2, len(cohort.names)), np.nan)
     for i, member in enumerate(cohort.members):
         codes, tokens = cohort.outcomes[i], member.lengths(cohort.outcomes.shape[2]).tokens
@@ -329,19 +312,13 @@ def figure(drawn: Any, caption: str) -> dict[str, Any]:
 _LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
 _OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
 _TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
-_PER_RUN = (
-    "model",
-    "datasets",
-    "sampled",
-    "model id",
-    "revision",
-    "bayes-at-n",
-)  # not in the line of what is shared
+# Not in the line of what is shared.
+_PER_RUN = ("model", "datasets", "sampled", "model id", "revision", "bayes-at-n")
 _FIRST = ("trials per question", "seeds")  # the line has their values before their names
 
 
-def protocol_table(*cohorts: Cohort) -> tuple[Table, str] | None:
-    """Tabulate how each run was made, and list settings that all share; None if there is none."""
+def made(*cohorts: Cohort) -> Panel | None:
+    """Tabulate how each run was made; the `line` has what all share. None without run folders."""
     of_rows = dict[str, tuple[dict[str, Any], list[str]]]()
     for cohort in cohorts:
         for member in cohort.members:
@@ -353,7 +330,7 @@ def protocol_table(*cohorts: Cohort) -> tuple[Table, str] | None:
     rows = [row | {"datasets": ", ".join(of) if several else None} for row, of in of_rows.values()]
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
     columns = [Column(key, key, align="left" if key in _PER_RUN else "right") for key in keys]
-    return Table("How this was made", columns, rows), _line(rows)
+    return {"table": table(Table("How this was made", columns, rows)), "line": _line(rows)}
 
 
 def _settings(run: Run) -> dict[str, Any]:
@@ -371,17 +348,17 @@ def _settings(run: Run) -> dict[str, Any]:
         if key not in ignored and known
     }
     grader = cfg.dataset.answer if cfg.dataset.judge is None else f"judge={cfg.dataset.judge}"
+    if "imported" in outcomes.grades_made_by(run):
+        grader = "the imported records"
     return {
         # Only the end of a path: the page may be published.
         "model id": "/".join(Path(cfg.model.id).parts[-2:]) if cfg.model.id else None,
         "revision": cfg.model.revision and cfg.model.revision[:12],
-        "trials per question": cfg.sampling.trials,
+        "trials per question": None if cfg.sampling.likelihood else cfg.sampling.trials,
         **sampled,
         "engine": " ".join([name, *versions]) if known else None,
         "dtype": cfg.model.dtype if known else None,
-        "graded by": "the imported records"
-        if "imported" in outcomes.grades_made_by(run)
-        else grader,
+        "graded by": grader,
         "verifier": None if cfg.verifier.id is None else cfg.verifier.name,
         "sampled": str(created.get("time") or "")[:10] or None,
         "bayes-at-n": created.get("commit"),
@@ -399,5 +376,6 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     values = {k: {str(row[k]) for row in rows if row.get(k) is not None} for k in keys}
     same = {key: min(texts) for key, texts in values.items() if len(texts) == 1}
     parts = [f"{v} {key}" if key in _FIRST else f"{key} {v}" for key, v in same.items()]
+    parts = [part.replace("1 trials", "1 trial") if part[:3] == "1 t" else part for part in parts]
     other = [key for key, texts in values.items() if len(texts) > 1]
     return ", ".join(parts) + f"; different: {', '.join(other)}" * bool(other)

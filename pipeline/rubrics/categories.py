@@ -20,7 +20,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import joined, mode, note, note_alone, percent, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.config.scoring import CapsConfig
+from bayes_at_n.pipeline.config.settings import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, print_json, show
 from bayes_at_n.pipeline.rubrics import rubric, signals
 from bayes_at_n.pipeline.rubrics.rubric import HIGH_A, THRESHOLDS, Categories, Rubric
@@ -54,10 +54,6 @@ class Recorded(NamedTuple):
     record: dict[str, Any]
 
 
-Mapped = Mapping[str, Recorded]  # by the name of the rubric
-Scores = dict[str, Any]
-
-
 class Scored(NamedTuple):
     """The attempts of a run that can have a category."""
 
@@ -69,16 +65,13 @@ class Scored(NamedTuple):
 def categorize(run: Run) -> None:
     """Map every graded attempt of a run to each rubric; if there are verdicts, those with one.
 
-    Raises:
-        UserError: nothing is graded, or thresholds are of another dataset; see also `rubric.load`
-            and `assigned`. Nothing is replaced then.
-        DamagedData: see `signals.make`.
+    Raises UserError, and replaces nothing: nothing is graded, or rubrics or thresholds do not fit.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     rubrics, folder = rubric.load(run.cfg), run.path / "categories"
     signals.make(run)
     made_from, limits = _made_from(run, rubrics), runfolder.read_json(run.path / FILE)
-    mapped = current(run) if limits.get("asked") == made_from else {}
+    mapped = current(run) if limits.get("made_from") == made_from else {}
     if mapped and {*limits["rubrics"]} <= mapped.keys():
         note_alone("categorize: nothing pending, thresholds and rubrics are unchanged")
     else:
@@ -92,7 +85,7 @@ def categorize(run: Run) -> None:
             labels = {"labels": _labels(rubrics[name], attempts, limits)}
             rows = attempts.keys.append_column("category", pa.array(category))
             save(run, name, rows, rubrics[name].model_dump() | common | labels)
-        limits = limits | {"rubrics": [*codes], "left_out": left_out, "asked": made_from}
+        limits = limits | {"rubrics": [*codes], "left_out": left_out, "made_from": made_from}
         limits["made"] = time.strftime("%Y-%m-%d")
         runfolder.write_json(run.path / FILE, limits)
         mapped = current(run)
@@ -125,8 +118,7 @@ def assigned(
 ) -> tuple[dict[str, Categories], dict[str, str]]:
     """Return the category of each attempt by rubric, and what the other rubrics need.
 
-    `named`: whether the user named the rubrics. Raises UserError: a named one cannot be used, or
-    categories overlap without `order`, or leave an attempt out.
+    Raises UserError: a rubric that the user `named` cannot be used, or categories do not fit.
     """
     values = rubric.variables(attempts.signals, limits)
     codes, missing = dict[str, Categories](), dict[str, str]()
@@ -283,19 +275,15 @@ def save(run: Run, name: str, rows: pa.Table, record: Mapping[str, Any]) -> None
 
 
 def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
-    """Return the categories that are up to date, by rubric; warn about the others.
-
-    `imported`: only imported labels, which do not depend on signals or thresholds.
-    """
+    """Return up-to-date categories, or `imported` ones alone, by rubric; warn about the others."""
     made_from = None if imported else signals.made_from(run)
     limits = runfolder.read_json(run.path / FILE).items()
     mapped, old = dict[str, Recorded](), list[str]()
     for path in sorted((run.path / "categories").glob("[!._]*.parquet")):
         record = dict[str, Any]()
         try:
-            with shards.opened(path) as file:
-                table = shards.sound(file.read(), CATEGORIES)
-                record.update(json.loads((file.schema_arrow.metadata or {})[_RECORD]))
+            table = shards.read_whole(path, CATEGORIES)
+            record.update(json.loads(shards.metadata(path)[_RECORD]))
         except (*shards.DAMAGE, UserError) as error:
             warn(f"{path}: unreadable ({one_line(error)})")
         same = made_from is not None and record.get("made_from") == made_from
@@ -310,18 +298,18 @@ def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
 
 def stale(run: Run) -> dict[Path, str]:
     """Return the files of categories that are out of date."""
-    usable = current(run)
-    files = (run.path / "categories").glob("[!._]*.parquet")
+    usable, files = current(run), (run.path / "categories").glob("[!._]*.parquet")
     return {path: "signals or thresholds" for path in files if path.stem not in usable}
 
 
-def rubric_scores(run: Run, mapped: Mapped) -> Scores:
+def rubric_scores(run: Run, mapped: Mapping[str, Recorded]) -> dict[str, Any]:
     """Return the scores of rubrics by name, for `scores.json`; missing trials are not counted.
 
     Scores are the headline and Bayes@N under the uniform prior, with the rubric's weights; a share
     has weight 1 for its category. Source: arXiv 2510.04265, equations 1 and 15, and appendix D.
     """
-    scores, settings, level = Scores(), run.cfg.scoring, run.cfg.scoring.confidence
+    scores, settings = dict[str, Any](), run.cfg.scoring
+    ids, trials = tables.question_ids(run), run.cfg.sampling.trials
 
     def named(summary: Summary) -> dict[str, float]:
         return dict(zip(("mu", "sigma", "low", "high"), map(float, summary), strict=True))
@@ -331,7 +319,8 @@ def rubric_scores(run: Run, mapped: Mapped) -> Scores:
         return named(summary) | {"prior": prior}
 
     for name, of in mapped.items():
-        rows, counted = of.record["categories"], _counts(run, of)
+        rows, codes = of.record["categories"], of.table["category"].to_numpy()
+        counted = counts(tables.placed(of.table, ids, codes, (len(ids), trials), -1), len(rows))
         weights, numbers = [row["weight"] for row in rows], counted.sum(axis=0).tolist()
         attempts = sum(numbers)
         scores[name] = {
@@ -339,7 +328,7 @@ def rubric_scores(run: Run, mapped: Mapped) -> Scores:
             "weights": weights,
             "attempts": attempts,
             "headline": score(counted, weights),
-            "uniform_prior": named(bayes(counted, weights, level)),
+            "uniform_prior": named(bayes(counted, weights, settings.confidence)),
             "categories": [
                 {key: row[key] for key in ("index", "name", "weight")}
                 | {"count": number, "share": number / max(attempts, 1)}
@@ -352,10 +341,7 @@ def rubric_scores(run: Run, mapped: Mapped) -> Scores:
 
 
 def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary, str]:
-    """Return the score of counts (M, C + 1) of one model, and its prior: `scoring.score_ci`.
-
-    Questions without any category count under the uniform prior only.
-    """
+    """Return the score of counts (M, C + 1), and its prior; empty questions count if uniform."""
     uniform = settings.prior == "uniform"
     known = scoring.Counts(counted if uniform else counted[counted.any(axis=1)])
     return scoring.score_and_prior(known, weights, settings.confidence, settings.prior)
@@ -373,14 +359,7 @@ def counts(codes: Any, kinds: int) -> Ints:
     return np.stack([(codes == kind).sum(axis=-1) for kind in range(kinds)], axis=-1)
 
 
-def _counts(run: Run, mapped: Recorded) -> Ints:
-    """Return the counts of categories of the scored trials, (M, C + 1)."""
-    ids, codes = tables.question_ids(run), mapped.table["category"].to_numpy()
-    codes = tables.placed(mapped.table, ids, codes, (len(ids), run.cfg.sampling.trials), -1)
-    return counts(codes, len(mapped.record["categories"]))
-
-
-def print_rubrics(run: Run, scores: Scores) -> None:
+def print_rubrics(run: Run, scores: Mapping[str, Any]) -> None:
     """Print the scores of `rubric_scores`, and what thresholds were computed from."""
     rows = list[dict[str, Any]]()
     for of in scores.values():

@@ -75,8 +75,7 @@ def read(run: Run) -> pa.Table:
     """Read the signals of every attempt, ordered by question and trial; null if unknown.
 
     For an import without attempts, its outcomes have signals. With judge=unmatched A, B and C are
-    null, because only some attempts have them. Raises UserError: nothing was measured yet; see also
-    `outcomes.graded`.
+    null, because only some attempts have them.
     """
     ids = tables.question_ids(run)
     measured, pending = SIGNALS_TABLE.read(run, OF_ATTEMPTS, {})
@@ -85,13 +84,13 @@ def read(run: Run) -> pa.Table:
         if not measured.num_rows:
             raise UserError(f"{run.path}: {text}")
         warn(f"{run.path}: {text}; they do not count until then")
-    of_grade = ["has_box", "reason"]
-    grades = outcomes.graded(run, of_grade)
+    of_grade = ["has_box", "reason", "outcome"]
+    grades = outcomes.graded(run, of_grade[:2])
     of_measured, of_grades = tables.encode(measured, ids), tables.encode(grades, ids)
     keys = np.sort(of_measured if measured.num_rows else of_grades)
     keys = keys[keys >= 0]
     values = tables.in_order(measured, of_measured, OF_ATTEMPTS, keys)
-    grade = tables.in_order(grades, of_grades, [*of_grade, "outcome"], keys)
+    grade = tables.in_order(grades, of_grades, of_grade, keys)
     verdict = tables.aligned(run, outcomes.read_verdicts(run, [*"abc"]).table, keys)
     if run.cfg.dataset.judge == "unmatched" and verdict["a"].null_count:
         note_alone(
@@ -99,7 +98,7 @@ def read(run: Run) -> pa.Table:
         )
         verdict = {name: pa.nulls(keys.size, pa.float32()) for name in verdict}
     of_means = ["prompt_mean_logprob", "completion_mean_logprob"]
-    means = tables.in_order(*tables.keyed(run, "means", of_means), of_means, keys)
+    means = tables.aligned(run, tables.streamed(run, "means", of_means), keys)
     prompts, completions = (
         _nullable(-mean.cast(pa.float64()).fill_null(np.nan).to_numpy() / math.log(2) + 0.0)
         for mean in means.values()
@@ -115,23 +114,18 @@ def read(run: Run) -> pa.Table:
         "is_correct": pc.equal(grade["outcome"], "correct"),
         "prompt_bpt": pc.coalesce(_nullable(of_prompts[keys >> 32]), prompts),
         "completion_bpt": pc.coalesce(values["completion_bpt"], completions),
-        "tests_passed": _tests_passed(
-            grade["reason"] if run.cfg.dataset.answer == "code" else None, keys.size
-        ),
+        "tests_passed": pa.nulls(keys.size, pa.float32()),
     }
+    if run.cfg.dataset.answer == "code":
+        columns["tests_passed"] = _tests_passed(grade["reason"])
     return pa.table(columns, schema=SIGNALS)
 
 
-def _tests_passed(reasons: pa.Array | None, rows: int) -> pa.Array:
-    """Return the share of tests that each graded program passed; null for other answers."""
-    if reasons is None:
-        return pa.nulls(rows, pa.float32())
+def _tests_passed(reasons: pa.Array) -> pa.Array:
+    """Return the share of tests that each graded program passed."""
     found = pc.extract_regex(reasons, r"^passed (?P<passed>\d+) of (?P<tests>\d+) tests")
-    passed, tests = (
-        pc.struct_field(found, name).cast(pa.float32()) for name in ("passed", "tests")
-    )
-    share = pc.divide(passed, tests)
-    return pc.if_else(pc.is_valid(reasons), pc.fill_null(share, 0.0), None)
+    passed, tests = (pc.struct_field(found, i).cast(pa.float32()) for i in ([0], [1]))
+    return pc.if_else(pc.is_valid(reasons), pc.fill_null(pc.divide(passed, tests), 0.0), None)
 
 
 def bits_per_token(logprobs: pa.ListArray, skip_first: bool = False) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent, plural, warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.scoring import CapsConfig
+from bayes_at_n.pipeline.config.settings import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.store import outcomes, selection
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -89,10 +89,11 @@ def scored(
             yield place, score, pool
 
 
-def table(run: Run, matrix: Any, settings: CapsConfig) -> Table | None:
-    """Tabulate a run's scores by category, of outcomes (M, N); None of a run without categories."""
-    rows, level = list[dict[str, Any]](), percent(settings.confidence)
-    for place, score, pool in scored(fields(run), matrix, settings, outcomes.clusters(run)):
+def table(run: Run, by_field: Sequence[Field], matrix: Any) -> Table | None:
+    """Tabulate a run's scores by category, of outcomes (M, N); None if no category has a trial."""
+    rows, settings = list[dict[str, Any]](), run.cfg.scoring
+    level = percent(settings.confidence)
+    for place, score, pool in scored(by_field, matrix, settings, outcomes.clusters(run)):
         value, sigma, *interval = map(float, score)
         similar = None if np.isnan(pool.value) else (float(pool.low), float(pool.high))
         row = {"value": value, "sigma": sigma, "interval": (*interval,), "similar": similar}
@@ -127,15 +128,13 @@ def cut(whole: Table) -> Table:
     return replace(whole, columns=columns[:COLUMNS], rows=whole.rows[:ROWS], notes=notes)
 
 
-def since(run: Run, matrix: Any) -> dict[str, Any] | None:
-    """Compare questions before `dataset.since` with later ones; None without that setting.
+def since(run: Run, matrix: Any) -> tuple[dict[str, Any], str]:
+    """Compare questions before `dataset.since` with later ones; return a record and a sentence.
 
     `matrix`: outcomes (M, N), masked where pending. Questions without a date or a trial are left
-    out. Returns `before` and `since` (`pool_ci`, and their `questions`), `difference`, since minus
-    before, and a sentence. Raises UserError: fewer than two questions or clusters on one side.
+    out. Raises UserError: fewer than two questions or clusters on one side.
     """
-    if (day := run.cfg.dataset.since) is None:
-        return None
+    day = str(run.cfg.dataset.since)
     begun, clusters = np.ma.count(matrix, axis=1) > 0, np.array(outcomes.clusters(run))
     dates = [
         row["date"] if any_trial else None
@@ -167,4 +166,4 @@ def since(run: Run, matrix: Any) -> dict[str, Any] | None:
         f" ({percent(level)}: {gap.low:+.3f} to {gap.high:+.3f}, with both as samples), {change}"
     )
     found = {"date": day, "before": before, "since": since, "difference": gap._asdict()}
-    return found | {"sentence": sentence}
+    return found | {"sentence": sentence}, sentence

@@ -9,7 +9,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.checks import AUTO
-from bayes_at_n.pipeline.config.scoring import CapsConfig
+from bayes_at_n.pipeline.config.settings import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.score.headline import compute, named
 from bayes_at_n.pipeline.store import outcomes
@@ -41,13 +41,8 @@ def check(run: Run, matrix: Any, lengths: Lengths) -> None:
 
 
 def read(run: Run, matrix: Any) -> tuple[Table | None, Forecast | None]:
-    """Make the curve and the forecast that `scoring.caps` and `scoring.forecast` ask for.
-
-    Raises UserError: as `check`; as `_forecast`.
-    """
+    """Make the curve and the forecast that `scoring.caps` and `scoring.forecast` ask for."""
     settings, curve = run.cfg.scoring, None
-    if not settings.caps and not settings.forecast:
-        return None, None
     check(run, matrix, lengths := outcomes.lengths(run))
     if settings.caps:
         caps = chosen(run, settings.caps, lengths)

@@ -32,8 +32,8 @@ from bayes_at_n.scoring import Labeled
 from bayes_at_n.scoring.numerics.inputs import Floats, values
 from bayes_at_n.verifiers.judge.quality import krippendorff
 
-Row = dict[str, Any]
 Parts = dict[str, Any]
+Samples = tuple["People", dict[str, Labeled]]  # labels, and by judge its scores joined with them
 _LATER = ("verifier", "labels alone")  # rows behind those of the outcomes' judge
 GROUPS = ("shorter", "longer")  # half of the attempts
 _ERRORS = "missed: correct attempts judged wrong; accepted: wrong ones judged correct"
@@ -121,15 +121,12 @@ def read(run: Run, keys: Ints) -> People | None:
     return People(places, values, chances, of_people)
 
 
-def rows(path: Path, run: Run) -> dict[int, Row]:
-    """Read the labels of this run in a file, by their keys; see `keep`.
-
-    Raises UserError: one cannot be used, or the file is missing.
-    """
+def rows(path: Path, run: Run) -> dict[int, Parts]:
+    """Read the labels of this run in a file, by their keys. Raises UserError: as `keep`."""
     if not path.is_file():
         raise UserError(f"labels={path}: no such file; `{PROGRAM} label {run.path}` makes a page")
     ids = {row["question_id"]: i for i, row in enumerate(run.questions)}
-    found = dict[int, Row]()
+    found = dict[int, Parts]()
     for position, row in untrusted.json_lines(path):
         if row.get("run", run.path.name) != run.path.name:
             continue
@@ -175,10 +172,7 @@ def halves(run: Run, keys: Ints) -> Ints:
 
 
 def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
-    """Estimate the squared error of the judge on each attempt, (n,).
-
-    From the labels so far, by outcome, by length, and by whether the verifier agrees.
-    """
+    """Estimate the judge's squared error on each attempt, (n,), by outcome, length and verifier."""
     said, people = words(run, found, keys), read(run, keys)
     own = said["outcomes"]
     differ = np.abs(own - said.get("verifier", own)) >= 0.5
@@ -190,7 +184,7 @@ def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
     return np.asarray((errors / many)[cell])
 
 
-def samples(run: Run, found: Outcomes) -> tuple[People, dict[str, Labeled]] | None:
+def samples(run: Run, found: Outcomes) -> Samples | None:
     """Join each judge's scores with people's labels; None: no labels. Raises UserError: as read."""
     keys = keys_of(found)
     if (people := read(run, keys)) is None:
@@ -201,13 +195,10 @@ def samples(run: Run, found: Outcomes) -> tuple[People, dict[str, Labeled]] | No
     return people, {k: scoring.labeled(of, *own) for k, of in words(run, found, keys).items()}
 
 
-def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
-    """Correct avg by the run's labels; return the record for `scores.json`, and a table.
-
-    None without labels. Raises UserError: as `samples`.
-    """
+def corrected(run: Run, found: Outcomes, own: Samples | None = None) -> tuple[Parts, Table] | None:
+    """Correct avg by the labels (`own`: its `samples`); return a record and a table, or None."""
     keys, level = keys_of(found), run.cfg.scoring.confidence
-    if (known := samples(run, found)) is None:
+    if (known := own or samples(run, found)) is None:
         return None
     (people, judges), long = known, halves(run, keys)
     clusters = np.array(outcomes.clusters(run))[keys >> 32]
@@ -257,14 +248,14 @@ def corrected(run: Run, found: Outcomes) -> tuple[Parts, Table] | None:
     return record, Table(title, columns, rows, lines)
 
 
-def table(runs: Iterable[tuple[str, Run]]) -> Table | None:
-    """Tabulate scores and judges' errors of runs with their models; None where none has labels."""
+def table(runs: Iterable[tuple[str, Run, Outcomes, Samples | None]]) -> Table | None:
+    """Tabulate scores and judges' errors of runs, by model; None where none has labels."""
     rows, columns = list[Parts](), list[Column]()
-    for name, run in runs:
-        if files(run) and (made := corrected(run, outcomes.read(run, quiet=True))):
-            of_judge = itertools.takewhile(lambda row: row["who"] not in _LATER, made[1].rows)
-            own = (row for row in of_judge if "missed" in row or "corrected" in row["who"])
-            rows += [{"model": name, **row} for row in own]
+    for name, run, found, known in runs:
+        if known and (made := corrected(run, found, known)):
+            for row in itertools.takewhile(lambda row: row["who"] not in _LATER, made[1].rows):
+                if "missed" in row or "corrected" in row["who"]:
+                    rows.append({"model": name, **row})
             columns = [Column("model", "model", align="left"), *made[1].columns]
     return Table("corrected by human labels", columns, rows, [_ERRORS, _USED]) if rows else None
 

@@ -10,11 +10,10 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.grade.attempts import likelihood_values
 from bayes_at_n.pipeline.score import headline
-from bayes_at_n.pipeline.store import outcomes, runfolder, tables
+from bayes_at_n.pipeline.store import outcomes, tables
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.scoring.metrics.options import option_scores, question_mean
-from bayes_at_n.scoring.numerics.checks import UNIT
-from bayes_at_n.scoring.numerics.inputs import Floats
+from bayes_at_n.scoring.metrics.probability import option_scores, question_mean
+from bayes_at_n.scoring.numerics.inputs import UNIT, Floats
 from bayes_at_n.scoring.numerics.results import Clusters, Summary, sample_summary
 from bayes_at_n.verifiers import LETTERS
 
@@ -40,10 +39,9 @@ def by_question(run: Run) -> tuple[dict[str, Floats], list[str]]:
 
 
 def measured(run: Run) -> dict[str, Parts]:
-    """Compute the means of what the run's questions score, with intervals over questions.
+    """Average what the run's questions score, with intervals over questions, by measure.
 
-    Returns value, sigma, low and high of each measure. Raises UserError: fewer than two questions,
-    or clusters of them, are scored.
+    Raises UserError: fewer than two questions, or clusters of them, are scored.
     """
     (found, clusters), level = by_question(run), run.cfg.scoring.confidence
     if len({*clusters}) < 2:
@@ -76,30 +74,3 @@ def accuracy(correct: Any, confidence: float, clusters: Clusters) -> Summary:
     [0.75, 0.25, 0.12, 1.0]
     """
     return sample_summary(np.asarray(correct, float), UNIT, confidence, clusters)
-
-
-def as_headline(run: Run, found: Mapping[str, Parts]) -> Parts:
-    """Return the score to report, in the form of `headline.compute`."""
-    metric, of = next(iter(found.items()))
-    return {"metric": metric, "prior": run.cfg.sampling.likelihood, **of}
-
-
-def of_gold_texts(run: Run) -> Parts:
-    """Score gold texts, which have no outcomes: what `scores.json` is to hold.
-
-    Raises UserError: nothing was generated, or see `measured`.
-    """
-    drawn = outcomes.clusters(run)
-    return {
-        "run": str(run.path),
-        "model": run.cfg.model.name,
-        "dataset": run.cfg.dataset.name,
-        "questions": len(run.questions),
-        "clusters": len({*drawn}),
-        "trials": 1,
-        "attempts": len(run.questions) - len(runfolder.pending(run)),
-        "confidence": run.cfg.scoring.confidence,
-        "headline": as_headline(run, found := measured(run)),
-        "likelihood": found,
-        "metrics": {},
-    }

@@ -7,24 +7,15 @@ Algorithm 1 (R0); the weight is our addition (docs/scoring.md).
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base import atomic
-from bayes_at_n.pipeline.base.console import (
-    mode,
-    note,
-    note_alone,
-    percent,
-    plural,
-    results,
-    warn,
-)
+from bayes_at_n.pipeline.base.console import mode, note, note_alone, percent, plural, results, warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.scoring import PriorConfig
 from bayes_at_n.pipeline.display import table as display
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
@@ -32,16 +23,7 @@ from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import answers, by_category, caps, headline, labels, likelihood
 from bayes_at_n.pipeline.score.headline import MADE_FROM, made_from
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
-from bayes_at_n.pipeline.store.outcomes import (
-    BOXES,
-    CORRECT,
-    OUTCOMES,
-    PENDING,
-    UNDECIDED,
-    Codes,
-    Outcomes,
-    judge_settings,
-)
+from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.metrics import DEFAULT
@@ -54,13 +36,14 @@ Parts = dict[str, Any]
 def score(run: Run, rubrics: bool = False) -> None:
     """Score the run's graded attempts: print a table, save `scores.json` and `matrix.npz`.
 
-    With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
-    OSError: a file cannot be written.
+    With other `sampling.trials` than the folder's nothing is saved.
     """
     labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
     if run.cfg.sampling.likelihood == "gold":
-        scores = likelihood.of_gold_texts(run) | {"cost": _cost(run), MADE_FROM: record}
+        scores = _about(run, likelihood.measured(run)) | {"cost": _cost(run), MADE_FROM: record}
+        attempts = len(run.questions) - len(runfolder.pending(run))
+        scores |= {"trials": 1, "attempts": attempts, "metrics": {}}
         headline.show(scores, [])
         display.print_json(scores)
         return runfolder.write_json(run.path / "scores.json", scores)
@@ -87,22 +70,21 @@ def score(run: Run, rubrics: bool = False) -> None:
 
 
 def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
-    """Compute and print what `scores.json` is to hold; write nothing.
+    """Compute and print what `scores.json` is to hold, also outcomes and the curve of `caps=`.
 
-    `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
-    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
+    `rubrics`: print their scores, not metrics. Raises UserError: nothing is graded, or settings ask
+    what the attempts do not tell.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)
     if (graded.codes == PENDING).all():
-        if not any(question["gold"] for question in run.questions):
-            raise UserError(
-                f"{run.path}: nothing graded, and no question has a gold answer; import the records"
-                " again with gold=COLUMN or questions=FILE"
-            )
         raise headline.without_outcomes(run, graded)
-    curve, forecast = caps.read(run, graded.matrix)  # what it refuses, before anything is shown
-    dated = by_category.since(run, graded.matrix)
+    curve = forecast = dated = by_people = of_categories = None
+    settings, matrix = run.cfg.scoring, graded.matrix
+    if settings.caps or settings.forecast:  # what is refused, before anything is shown
+        curve, forecast = caps.read(run, matrix)
+    if run.cfg.dataset.since:
+        dated = by_category.since(run, matrix)
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
@@ -111,29 +93,32 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if not rubrics:
         headline.show(scores, metrics)
     headline.warn_of_intervals(scores)
-    of_categories = by_category.table(run, graded.matrix, run.cfg.scoring)
+    if fields := by_category.fields(run):
+        of_categories = by_category.table(run, fields, matrix)
     for name, table in (("categories", of_categories), ("caps", curve)):
         if table is not None:
             whole = mode("verbose") or table is not of_categories
             display.show(table if whole else by_category.cut(table))
             scores[name] = [dict(row) for row in table.rows]
-    if by_people := labels.corrected(run, graded):
+    if labels.files(run) and (by_people := labels.corrected(run, graded)):
         scores["people"], table = by_people
         display.show(table)
-    for name, of_answers in (("stated", answers.stated), ("attempted", answers.attempted)):
-        if measured := of_answers(run, graded):
-            scores[name], line = measured
+    prompt = " ".join([*run.cfg.prompt.templates, run.cfg.model.system or ""]).lower()
+    written = graded.judged is not None and run.cfg.verifier.kind == "generate"
+    measured = {
+        "stated": answers.stated(run, graded) if "confidence" in prompt else None,
+        "attempted": answers.attempted(run, graded) if written else None,  # else C is "invalid"
+        "since": dated,
+        "forecast": forecast,
+    }
+    for name, found in measured.items():
+        if found is not None:
+            scores[name], line = found
             results.print(line)
-    if dated is not None:
-        scores["since"] = dated
-        results.print(dated["sentence"])
-    if forecast is not None:
-        scores["forecast"], line = forecast
-        results.print(line)
     if decided := outcomes.deciders_line(run, graded):
         results.print(decided)
     before = runfolder.read_json(run.path / "scores.json")
-    if before and before.get("judge", {}).get("by") != judge_settings(run):
+    if before and before.get("judge", {}).get("by") != outcomes.judge_settings(run):
         note("score: the previous scores used another grader or verifier")
     if lacking := int((graded.codes == PENDING).sum()):
         of = f"{lacking} of {graded.codes.size} attempts"
@@ -170,11 +155,9 @@ def _scores(
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = graded.matrix, run.cfg.scoring.confidence
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
-    head = headline.compute(matrix, run.cfg.scoring)
+    head, by = headline.compute(matrix, run.cfg.scoring), outcomes.judge_settings(run)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
     by_likelihood = likelihood.measured(run) if run.cfg.sampling.likelihood else {}
-    if by_likelihood:
-        head = likelihood.as_headline(run, by_likelihood)
     try:
         summaries = {
             metric.name: fitted.get(metric.name) or metric.summary(metric.given(arrays), level)
@@ -184,17 +167,11 @@ def _scores(
         raise UserError(f"scoring.metrics: {one_line(error)}") from error
     errors = {m.name: {"error": m.error(m.given(arrays))} for m in metrics if m.error is not None}
     scores: Parts = {
-        "run": str(run.path),
-        "model": run.cfg.model.name,
-        "dataset": run.cfg.dataset.name,
-        "questions": len(graded.question_ids),
-        "clusters": len({*drawn}),
+        "headline": head,
+        **_about(run, by_likelihood),
         "trials": int((graded.codes != PENDING).sum(axis=1).max()),
         "attempts": int((graded.codes != PENDING).sum()),
-        "confidence": level,
-        "headline": head,
-        **({"likelihood": by_likelihood} if by_likelihood else {}),
-        **({"judge": {"by": by, **graded.deciders()}} if (by := judge_settings(run)) else {}),
+        **({"judge": {"by": by, **graded.deciders()}} if by else {}),
         "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }
@@ -210,21 +187,29 @@ def _scores(
     if how := headline.stopped(run):
         scores["stopped"] = headline.mean_of_rounds(how, matrix, level)
     if run.cfg.prior.run is not None:
-        ids = {mark: graded.question_ids[i] for mark, i in graded.positions().items()}
-        prior = load_prior(run.cfg.prior, run, ids)
-        scores["prior"] = {"run": str(prior.run.path), "trials": prior.codes.shape[1]}
-        if prior.weight is not None:
-            scores["prior"]["weight"] = prior.weight
-        posterior = scoring.bayes_ci(matrix, None, prior.outcomes(), level, (0.0, 1.0))
-        scores["with_prior"] = _named(posterior)
-        if line := prior_drift(prior, matrix, level):
-            warn(line)
+        scores |= _with_prior(run, graded)
     scores["shares"] = _shares(graded, run.cfg.boxed)
     if graded.points is not None:
         scores["points"] = _points(run, graded)
     if mapped:
         scores["rubrics"] = categories.rubric_scores(run, mapped)
     return scores | {"cost": _cost(run)}
+
+
+def _about(run: Run, by_likelihood: Mapping[str, Parts]) -> Parts:
+    """Return what `scores.json` says of a run, and its scores by likelihood, the headline first."""
+    about: Parts = {
+        "run": str(run.path),
+        "model": run.cfg.model.name,
+        "dataset": run.cfg.dataset.name,
+        "questions": len(run.questions),
+        "clusters": len({*outcomes.clusters(run)}),
+        "confidence": run.cfg.scoring.confidence,
+    }
+    for metric, of in [*by_likelihood.items()][:1]:
+        about["headline"] = {"metric": metric, "prior": run.cfg.sampling.likelihood, **of}
+        about["likelihood"] = by_likelihood
+    return about
 
 
 def _uniform_prior(
@@ -253,8 +238,8 @@ def _named(summary: Sequence[float], mean: str = "mu") -> Parts:
 
 def _shares(graded: Outcomes, boxed: bool) -> dict[str, float]:
     """Compute the shares of outcomes, and of what explains a missing answer."""
-    counts = {name: (graded.codes == code).sum() for code, name in enumerate(OUTCOMES)}
-    boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(BOXES)}
+    counts = {name: (graded.codes == code).sum() for code, name in enumerate(outcomes.OUTCOMES)}
+    boxes = {name: (graded.boxes == code).sum() for code, name in enumerate(outcomes.BOXES)}
     unboxed = boxes["no_box"] + boxes["unclosed"]
     counts |= {"truncated": boxes["truncated"], "unboxed": unboxed * boxed}
     return {name: float(of / (graded.codes != PENDING).sum()) for name, of in counts.items()}
@@ -285,57 +270,26 @@ def _cost(run: Run) -> Parts:
     } | ({} if usage.price is None else {"price": usage.price})
 
 
-class Prior(NamedTuple):
-    """A run whose trials are the prior of M questions of another one."""
+def _with_prior(run: Run, graded: Outcomes) -> Parts:
+    """Score with the trials of `prior.run` as the prior; warn if they are unlike this run's.
 
-    run: Run
-    rows: list[int]  # M: where the run has each question
-    codes: Codes  # (M', N') outcomes of its own questions in the trials that count
-    weight: float | None  # of how many trials of a question they have; None: of N'
-
-    def outcomes(self) -> Counts:
-        """Return R0 of wrong and correct answers: counts (M, 2)."""
-        right, graded = self.codes == CORRECT, self.codes != PENDING
-        own = np.stack([of.sum(axis=1) for of in (graded & ~right, right)], axis=-1)
-        return scoring.down_weight(Counts(own[self.rows]), self.weight or self.codes.shape[1], 2)
-
-
-def prior_drift(prior: Prior, matrix: Any, confidence: float) -> str:
-    """Say that a prior's attempts are unlike those of the run, (M, N); empty where they are not."""
-    if not matrix.count(axis=1).all():
-        return ""
-    trials = (prior.codes != PENDING).sum(axis=1)[prior.rows]
-    found = scoring.prior_drift(matrix, prior.outcomes(), trials, confidence)
-    if found.p >= scoring.DRIFT_LEVEL:
-        return ""
-    return (
-        f"prior={prior.run.path}: was {'better' if found.z > 0 else 'worse'} than this run (z ="
-        f" {abs(found.z):.1f}; another checkpoint?); with it the {percent(confidence)} interval"
-        f" holds the truth in about {found.coverage:.0%}: prior.weight=1 or none"
-    )
-
-
-def load_prior(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
-    """Load the prior that settings name for a run.
-
-    `marks`: its questions, M, as `Outcomes.positions` calls them, with their ids. Where `prior.run`
-    is no run folder but holds one of the run's name, that is the prior. Raises UserError: no such
-    run, or one that does not fit.
+    Where it is no run folder but holds one of this run's name, that is the prior. Raises UserError:
+    no such run, or one that does not fit.
     """
-    path = Path(str(cfg.run)).expanduser()
+    cfg, level, path = run.cfg.prior, run.cfg.scoring.confidence, Path(str(run.cfg.prior.run))
+    path = path.expanduser()
     if run.cfg.point_weights:
         raise UserError(f"prior={path}: not for points; leave it out")
     if not (path / "config.yaml").exists() and (path / run.path.name).is_dir():
         path /= run.path.name
     try:
-        other = open_run(path)
-        earlier = outcomes.read(other)
-        rows = earlier.positions()
+        earlier = outcomes.read(open_run(path))
+        places, own = earlier.positions(), graded.positions()
     except UserError as error:
         raise UserError(f"prior={path}: {error}") from error
-    if other.path.resolve() == run.path.resolve():
+    if path.resolve() == run.path.resolve():
         raise UserError(f"prior={path}: is this run itself, so its trials would count twice")
-    if missing := [name for mark, name in marks.items() if mark not in rows]:
+    if missing := [graded.question_ids[i] for mark, i in own.items() if mark not in places]:
         lacks = f"{len(missing)} of this run's questions ({', '.join(missing[:3])})"
         raise UserError(f"prior={path}: lacks {lacks}; name a run of the same questions")
     trials = cfg.trials or earlier.codes.shape[1]
@@ -343,4 +297,19 @@ def load_prior(cfg: PriorConfig, run: Run, marks: Mapping[str, str]) -> Prior:
     if complete < (trials if cfg.weight is None else 1) or earlier.codes.shape[1] < trials:
         why = f"of {path} only the first {complete} trials are graded"
         raise UserError(f"prior.trials={trials}: {why}")
-    return Prior(other, [rows[mark] for mark in marks], earlier.codes[:, :trials], cfg.weight)
+    codes = earlier.codes[[places[mark] for mark in own], :trials]
+    kinds = [((codes != CORRECT) & (codes != PENDING)).sum(axis=1), (codes == CORRECT).sum(axis=1)]
+    R0 = scoring.down_weight(Counts(np.stack(kinds, axis=-1)), cfg.weight or trials, 2)
+    if graded.matrix.count(axis=1).all():
+        found = scoring.prior_drift(graded.matrix, R0, (codes != PENDING).sum(axis=1), level)
+        if found.p < scoring.DRIFT_LEVEL:
+            warn(
+                f"prior={path}: was {'better' if found.z > 0 else 'worse'} than this run (z ="
+                f" {abs(found.z):.1f}; another checkpoint?); with it the {percent(level)} interval"
+                f" holds the truth in about {found.coverage:.0%}: prior.weight=1 or none"
+            )
+    about = {"run": str(path), "trials": trials}
+    return {
+        "prior": about | ({} if cfg.weight is None else {"weight": cfg.weight}),
+        "with_prior": _named(scoring.bayes_ci(graded.matrix, None, R0, level, (0.0, 1.0))),
+    }

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.console import Meter, results
@@ -22,7 +23,6 @@ from bayes_at_n.pipeline.base.errors import DamagedData, UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.store import provenance, runfolder, selection, shards, tables
-from bayes_at_n.pipeline.store import tables as stored
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
@@ -37,8 +37,7 @@ _DERIVED = ("grades", "verdicts", "signals")  # folders of derived tables
 def check(folders: Iterable[Path], stale: Sequence[Callable[[Run], Mapping[Path, str]]]) -> None:
     """Print the damaged and stale files in run folders, or in folders of them.
 
-    `stale`: functions that return the stale derived files of a run, and which inputs differ. Raises
-    DamagedData: a file is damaged or stale, or a folder holds no run.
+    `stale`: return the stale derived files of a run, and which inputs differ. Raises DamagedData.
     """
     bad = 0
     for folder in folders:
@@ -47,10 +46,10 @@ def check(folders: Iterable[Path], stale: Sequence[Callable[[Run], Mapping[Path,
             runs = selection.runs_in(folder)
         except UserError as error:
             faults[untrusted.printable(folder)] = [str(error)]
-        for root in [folder, *runs] if runs else []:  # each file once, also in runs that are links
-            for path in sorted(root.rglob("*")):
-                if path.suffix in CHECKED and path.name[0] != "." and not path.is_dir():
-                    paths[os.path.realpath(path)] = path
+        roots = [folder, *runs] if runs else []
+        for path in itertools.chain.from_iterable(sorted(root.rglob("*")) for root in roots):
+            if path.suffix in CHECKED and path.name[0] != "." and not path.is_dir():
+                paths[os.path.realpath(path)] = path  # once, also in runs that are links
         with Meter("check", len(paths)) as meter:
             for path in paths.values():
                 if lines := faults_of(path):
@@ -100,18 +99,16 @@ def faults_of(path: Path) -> list[str]:
 
 def _table(path: Path) -> list[str]:
     """Check a part or journal of a run's table, or another Parquet file."""
-    folder, table, damage = path.parent.parent, path.parent.name, shards.Damage()
-    in_run = selection.is_run(folder)
-    columns = (tables.SAMPLED.get(table) if in_run else None) or shards.schema(path)
+    folder, damage = path.parent.parent, shards.Damage()
+    table = path.parent.name if selection.is_run(folder) else ""
+    columns = tables.SAMPLED.get(table) or pq.read_schema(path)
     if columns is ATTEMPTS and (reason := shards.of_another_run(path)):
         return [reason]
-    for _ in shards.read(path, columns, columns.names, damage):
-        pass
+    collections.deque(shards.read(path, columns, columns.names, damage), maxlen=0)
     with contextlib.suppress(OSError):  # the folder may be read-only
-        if in_run and table in tables.SAMPLED:
+        if table in tables.SAMPLED:
             shards.set_aside(damage, columns)
-        elif in_run and table in _DERIVED and damage.lines and not stored.is_imported(path):
+        elif table in _DERIVED and damage.lines and not tables.is_imported(path):
             shards.put_aside(path)
-    lines = damage.lines.get(path, [])
     growing = path.suffix == ".journal" and bool(runfolder.alive(folder))
-    return [line for line in lines if not (growing and TORN in line)]
+    return [line for line in damage.lines.get(path, []) if not (growing and TORN in line)]

@@ -7,6 +7,7 @@ verdict decides a truncated response, which has no answer.
 
 import contextlib
 import functools
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -31,16 +32,7 @@ from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
 from bayes_at_n.pipeline.store.provenance import short_hash
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.pipeline.store.tables import (
-    IMPORTED,
-    Derived,
-    Inputs,
-    Rows,
-    Stale,
-    is_imported,
-    parts,
-    record,
-)
+from bayes_at_n.pipeline.store.tables import IMPORTED, Derived, Inputs, Rows, Stale
 from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.conventions import KNOWN
 
@@ -70,18 +62,15 @@ BOXES = ("boxed", "no_box", "unclosed", "truncated")
 def grade_settings(cfg: RunConfig) -> dict[str, Any]:
     """Return what decides the grade of an answer. Raises UserError: own grader is missing."""
     conventions = KNOWN[cfg.dataset.answer.partition(":")[0]]
-    answer, function = cfg.dataset.grader()
-    limits = cfg.grading
-    of_code = {"sandbox": limits.sandbox, "image": limits.image, "python": sys.version_info[:2]}
+    (answer, function), limits = cfg.dataset.grader(), vars(cfg.grading)
+    names = ("compat", "timeout_s", "memory_mb", *("sandbox", "image") * (answer == "code"))
     return {
         "answer": own.grader(answer),
         "function": function,
-        "compat": cfg.grading.compat,
         "conventions": {name: getattr(cfg.dataset.conventions, name) for name in conventions},
-        "timeout_s": cfg.grading.timeout_s,
-        "memory_mb": cfg.grading.memory_mb,
         "packages": {name: _version(name) for name in _PACKAGES},
-        **(of_code if answer == "code" else {}),
+        **{name: limits[name] for name in names},
+        **({"python": sys.version_info[:2]} if answer == "code" else {}),
     }
 
 
@@ -95,31 +84,32 @@ def grade_inputs(run: Run) -> Inputs:
     return grade_settings(run.cfg) | more | {"strict": strict}
 
 
+def _grade_inputs_now(run: Run) -> Inputs | None:
+    """Return `grade_inputs`; None: the user's grader is on another machine."""
+    with contextlib.suppress(UserError):
+        return grade_inputs(run)
+    return None
+
+
 def stale(run: Run) -> dict[Path, str]:
     """Return the stale files of grades and verdicts, and which inputs differ."""
-    now = _inputs_now(run)
-    files = {} if now is None else VERDICTS_TABLE.stale(run, now)
-    with contextlib.suppress(UserError):  # the user's grader may be on another machine
-        files |= GRADES_TABLE.stale(run, grade_inputs(run))
-    return files
+    pairs = (VERDICTS_TABLE, _verdict_inputs_now(run)), (GRADES_TABLE, _grade_inputs_now(run))
+    files = (table.stale(run, inputs) for table, inputs in pairs if inputs is not None)
+    return dict(itertools.chain.from_iterable(of.items() for of in files))
 
 
 def ruled(run: Run, names: Sequence[str]) -> pa.Table:
     """Read key and columns of the rule grader's grades. Raises Stale: made with other inputs."""
-    now = None
-    with contextlib.suppress(UserError):  # the user's grader may be on another machine
-        now = grade_inputs(run)
-    return GRADES_TABLE.read(run, names, now).table
+    return GRADES_TABLE.read(run, names, _grade_inputs_now(run)).table
 
 
 def grades_made_by(run: Run) -> dict[str, Any]:
     """Return what decided the grades of a run, for comparison with another's."""
-    if any(map(is_imported, run.grades.glob("*.parquet"))):
+    if any(map(tables.is_imported, run.grades.glob("*.parquet"))):
         imported = dict(read_json(run.manifest).get("imported", {}))
         return {"imported": str(imported.get("fingerprint"))}
-    with contextlib.suppress(UserError):
-        return {"version": GRADES_TABLE.version, **grade_inputs(run)}
-    return {}
+    now = _grade_inputs_now(run)
+    return {} if now is None else {"version": GRADES_TABLE.version, **now}
 
 
 def decided_by_verifier(judge: str | None, outcome: Any, box: Any) -> Any:
@@ -133,19 +123,18 @@ def decided_by_verifier(judge: str | None, outcome: Any, box: Any) -> Any:
 def verdict_inputs(run: Run, of_grades: bool) -> dict[str, Any]:
     """Return the inputs of verdicts that settings decide; with `of_grades`, grades, too."""
     v, judge = run.cfg.verifier, run.cfg.dataset.judge
-    inputs = {"asked": _request(v)} | {name: getattr(v, name) for name in _CALIBRATION}
+    inputs = {"request": _request(v)} | {name: getattr(v, name) for name in _CALIBRATION}
     inputs["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
     if of_grades:
-        records = [record(GRADES_TABLE.path(run.path, part.stem)) for part in parts(run.attempts)]
-        kinds = {str({k: v for k, v in sorted(r.items()) if k != "part"}) for r in records if r}
+        records = filter(None, GRADES_TABLE.records(run))
+        kinds = {str({k: v for k, v in sorted(r.items()) if k != "part"}) for r in records}
         inputs["grades"] = [short_hash(kind) for kind in sorted(kinds)]
     return inputs
 
 
 def verdicts_made_of(run: Run) -> dict[str, Any]:
     """Return the inputs of the stored verdicts; empty if there are none, or imported ones."""
-    stems = (part.stem for part in parts(run.attempts))
-    stored = (record(VERDICTS_TABLE.path(run.path, stem)).get("inputs") for stem in stems)
+    stored = (made.get("inputs") for made in VERDICTS_TABLE.records(run))
     return next((dict(inputs) for inputs in stored if inputs and inputs != IMPORTED), {})
 
 
@@ -157,7 +146,7 @@ def read_verdicts(
     `stale`: raise Stale for stale verdicts, or return no rows, with a warning or without.
     """
     try:
-        return VERDICTS_TABLE.read(run, names, _inputs_now(run))
+        return VERDICTS_TABLE.read(run, names, _verdict_inputs_now(run))
     except Stale as error:
         if stale == "raise":
             raise
@@ -166,13 +155,13 @@ def read_verdicts(
         return Rows(VERDICTS.empty_table().select([*KEY, *names]), 0)
 
 
-def _inputs_now(run: Run) -> Inputs | None:
+def _verdict_inputs_now(run: Run) -> Inputs | None:
     """Return the inputs that verdicts would have now; None: no verifier."""
     if run.cfg.verifier.id is None:
         return None
     stored = verdicts_made_of(run)
     request = _request(run.cfg.verifier, stored)
-    prompt_inputs = {"asked": request, "template": stored.get("template")}
+    prompt_inputs = {"request": request, "template": stored.get("template")}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # the file may be elsewhere
         path = template_file(request["prompt"]).resolve()
         if path.is_file() and path.stat().st_size <= _MOST:
@@ -190,7 +179,7 @@ def _request(v: VerifierConfig, stored: Inputs = IMPORTED) -> dict[str, Any]:
     """Return what decides log-probs; of the fallback prompt if the stored verdicts used that."""
     if v.prompt == OFFICIAL and v.official.fallback is not None:
         fallback = _request(replace(v, prompt=v.official.fallback))
-        if stored.get("asked") == fallback:
+        if stored.get("request") == fallback:
             return fallback
     values = asdict(v) | ({"prompt": str(v.official)} if v.prompt == OFFICIAL else {})
     return {name: values[name] for name in _REQUEST} | v.form()
@@ -201,12 +190,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
 
     Column `ruled` is the rule grader's outcome, `judged` whether the verifier decides. Where it
     does, `layer` is "verifier", `reason` has both, and a missing verdict is a null outcome. With
-    `RunConfig.point_weights` column `points` has all points for what the rules accept.
-
-    Raises:
-        Stale: see `ruled`.
-        UserError: unless `quiet`, with judge=unmatched verdicts are missing; the other attempts,
-            mostly those that the rules accept, are a biased sample.
+    `RunConfig.point_weights` column `points` has all points for what the rules accept. Raises
+    UserError unless `quiet`: with judge=unmatched verdicts are missing, so the rest is biased.
     """
     judge, v, weights = run.cfg.dataset.judge, run.cfg.verifier, run.cfg.point_weights
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
@@ -231,12 +216,12 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     if "layer" in names:
         decided["layer"] = pa.scalar("verifier")
     if "reason" in names:
-        said = labels
+        verdict = labels
         if writes:
             votes, most = pc.binary_join(found["votes"], " "), v.judgement.points
-            said = pc.binary_join_element_wise(votes, f" of {most} points" if most else "", "")
-            said = pc.if_else(pc.equal(votes, ""), "undecided", said)
-        both = ("verifier: ", pc.coalesce(said, labels, "pending"), "; rule grader: ", rules)
+            verdict = pc.binary_join_element_wise(votes, f" of {most} points" if most else "", "")
+            verdict = pc.if_else(pc.equal(votes, ""), "undecided", verdict)
+        both = ("verifier: ", pc.coalesce(verdict, labels, "pending"), "; rule grader: ", rules)
         decided["reason"] = pc.binary_join_element_wise(*both, ", ", table["reason"], "")
     for name, values in decided.items():
         column = pc.if_else(decides, values, table[name])
@@ -331,26 +316,23 @@ class Lengths(NamedTuple):
 
 
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
-    """Read all outcomes of a run; damaged ones are pending, with a warning unless `quiet`.
-
-    `table`: the result of `graded`, by default read here. Raises UserError: the run is not
-    prepared; unless `quiet`, see `graded`.
-    """
+    """Read all outcomes of a run, of `graded` by default; damaged ones are pending."""
     shape, ids = (len(run.questions), run.cfg.sampling.trials), tables.question_ids(run)
     table = graded(run, quiet=quiet) if table is None else table
-    codes, decided = list[Codes](), None
-    for column, words in (("outcome", OUTCOMES), ("box", BOXES), ("ruled", OUTCOMES)):
-        values = pc.index_in(table[column], pa.array(words))  # null: PENDING, -1
-        values = pc.fill_null(values, PENDING).to_numpy().astype(np.int8)
-        codes.append(tables.placed(table, ids, values, shape, PENDING))
+    decided, points, weights = None, None, run.cfg.point_weights
+
+    def placed(values: Any) -> Codes:
+        of_rows = pc.fill_null(values, PENDING).to_numpy().astype(np.int8)
+        return tables.placed(table, ids, of_rows, shape, PENDING)  # type: ignore[no-any-return]
+
+    pairs = ("outcome", OUTCOMES), ("box", BOXES), ("ruled", OUTCOMES)
+    codes, boxes, rules = (placed(pc.index_in(table[n], pa.array(words))) for n, words in pairs)
     if run.cfg.dataset.judge:
         decided = tables.placed(table, ids, table["judged"].to_numpy() == 1, shape, False)
-    points, weights = None, run.cfg.point_weights
     if weights is not None:
-        of_rows = pc.fill_null(table["points"], PENDING).to_numpy().astype(np.int8)
-        points = tables.placed(table, ids, of_rows, shape, PENDING)
-    hashes, (outcome, boxes, ruled) = [q["question_hash"] for q in run.questions], codes
-    return Outcomes(ids.to_pylist(), hashes, outcome, boxes, ruled, decided, points, weights)
+        points = placed(table["points"])
+    hashes = [q["question_hash"] for q in run.questions]
+    return Outcomes(ids.to_pylist(), hashes, codes, boxes, rules, decided, points, weights)
 
 
 def deciders_line(run: Run, outcomes: Outcomes) -> str:

@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import trust
-from bayes_at_n.pipeline.config.sampling import PromptConfig, RepetitionDetection
+from bayes_at_n.pipeline.config.protocol import PromptConfig, RepetitionDetection
 from bayes_at_n.pipeline.config.settings import RunConfig
 
 HASH, IDENTITY = "identity_hash", "identity"  # keys of the manifest and of files' metadata

@@ -22,6 +22,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig, option_order
 from bayes_at_n.pipeline.config.verifier import LabelsConfig
 from bayes_at_n.pipeline.store import provenance, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, below
+from bayes_at_n.pipeline.store.provenance import FORMAT, HASH, IDENTITY, NUMBER
 from bayes_at_n.verifiers import LETTERS
 
 _CAP = "sampling.max_tokens"
@@ -60,8 +61,8 @@ class Run:
     @cached_property
     def questions(self) -> list[dict[str, Any]]:
         """Return the questions table. Raises UserError: not prepared, or another format."""
-        if (manifest := read_json(self.manifest)).get(provenance.IDENTITY):
-            provenance.check_format(self.path, manifest.get(provenance.FORMAT))
+        if (manifest := read_json(self.manifest)).get(IDENTITY):
+            provenance.check_format(self.path, manifest.get(FORMAT))
         file = self.path / "questions.parquet"
         try:
             rows: list[dict[str, Any]] = shards.read_whole(file, QUESTIONS).to_pylist()
@@ -110,17 +111,13 @@ def presented_letter(presented: Mapping[str, Any], answer: str) -> str:
 
 
 def read_manifest(run: Run) -> dict[str, Any]:
-    """Read the manifest; empty before the first `prepare`.
-
-    A lost or damaged manifest is restored from the attempts. Raises UserError: that is not
-    possible, or the path is a folder.
-    """
+    """Read the manifest, or restore it from the attempts; empty before the first `prepare`."""
     fault = "no identity"
     try:
         manifest = untrusted.read_json(run.manifest)
-        if isinstance(identity := manifest.get(provenance.IDENTITY), dict):
-            provenance.check_format(run.path, manifest.get(provenance.FORMAT))
-            manifest.setdefault(provenance.HASH, provenance.hashed(provenance.condensed(identity)))
+        if isinstance(identity := manifest.get(IDENTITY), dict):
+            provenance.check_format(run.path, manifest.get(FORMAT))
+            manifest.setdefault(HASH, provenance.hashed(provenance.condensed(identity)))
             return manifest
     except FileNotFoundError:
         fault = "missing"
@@ -131,30 +128,26 @@ def read_manifest(run: Run) -> dict[str, Any]:
     files = shards.files(run.attempts)
     if not files and fault == "missing":
         return {}
-    return restored(run.manifest, fault, files) | {RAISED: []}  # the times are lost
+    return _restored(run.manifest, fault, files) | {RAISED: []}  # the times are lost
 
 
 def claim(run: Run, identity: dict[str, Any]) -> None:
     """Write the manifest of a new folder, unless another process is faster."""
     if not read_manifest(run):
-        manifest = {provenance.FORMAT: provenance.NUMBER, provenance.IDENTITY: identity}
-        digest = {provenance.HASH: provenance.hashed(provenance.condensed(identity))}
+        manifest = {FORMAT: NUMBER, IDENTITY: identity}
+        digest = {HASH: provenance.hashed(provenance.condensed(identity))}
         lease.create(run.manifest, json.dumps(manifest | digest))
 
 
 def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dict[str, Any]:
     """Compare an identity with the folder's; return the folder's manifest.
 
-    Raises UserError: naming the differences.
-
-    Args:
-        run: the run.
-        identity: settings and, under "questions" and "prompts", a hash per question id. Keys that
-            only one side has are not compared, but all questions of the folder must be present.
-        raising: whether the token cap may be higher than the folder's.
+    `identity`: settings and, under "questions" and "prompts", a hash per question id. Keys of only
+    one side are not compared, but all questions of the folder must be present. `raising`: the token
+    cap may be higher. Raises UserError: naming the differences.
     """
     manifest = read_manifest(run)
-    stored = dict(manifest.get(provenance.IDENTITY, {}))
+    stored = dict(manifest.get(IDENTITY, {}))
     if raising and raised(run, identity):
         stored[_CAP] = identity[_CAP]
     if differences := provenance.differences(stored, identity):
@@ -165,30 +158,19 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
     return manifest
 
 
-def restored(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
-    """Restore a manifest from the latest of the files of attempts.
-
-    Raises UserError: they have no identity, or those of several runs.
-    """
+def _restored(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
+    """Restore a manifest from attempts. Raises UserError: they have no identity, or several."""
     tagged = {
-        file: entries
-        for file in files
-        if provenance.HASH.encode() in (entries := shards.metadata(file))
+        file: entries for file in files if HASH.encode() in (entries := shards.metadata(file))
     }
-    runs = {entries[provenance.HASH.encode()]: file.name for file, entries in tagged.items()}
+    runs = {entries[HASH.encode()]: file.name for file, entries in tagged.items()}
     with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
         [hash_] = runs
         file = max(tagged, key=lambda file: file.name.lstrip("_"))  # has the highest raised cap
-        provenance.check_format(
-            path.parent, int(tagged[file].get(provenance.FORMAT.encode(), b"1"))
-        )
-        identity = dict(json.loads(tagged[file][provenance.IDENTITY.encode()]))
+        provenance.check_format(path.parent, int(tagged[file].get(FORMAT.encode(), b"1")))
+        identity = dict(json.loads(tagged[file][IDENTITY.encode()]))
         _warn(f"{path}: {fault}; identity read from attempts/{file.name}; `prepare` restores it")
-        return {
-            provenance.FORMAT: provenance.NUMBER,
-            provenance.HASH: hash_.decode(),
-            provenance.IDENTITY: identity,
-        }
+        return {FORMAT: NUMBER, HASH: hash_.decode(), IDENTITY: identity}
     if not files:
         raise UserError(f"{path}: {fault}; delete it, and run `prepare` again")
     names = f"of several runs ({', '.join(sorted(runs.values())[:3])})"
@@ -256,11 +238,6 @@ def pending(run: Run, damage: shards.Damage | None = None) -> list[tuple[str, in
     return [key for key in run.keys if key not in done]
 
 
-def part_suffix(run: Run) -> str:
-    """Return the suffix of new files of attempts: the cap, if it was raised."""
-    return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
-
-
 def was_raised(run: Run) -> bool:
     """Return whether the manifest records a raised cap."""
     try:
@@ -269,11 +246,13 @@ def was_raised(run: Run) -> bool:
         return False
 
 
-def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple[str, int], int]:
-    """Return the tokens so far of attempts that continue under a raised cap, in order of `keys`.
+def part_suffix(run: Run) -> str:
+    """Return the suffix of new files of attempts: the cap, if it was raised."""
+    return f"-upto{run.cfg.sampling.max_tokens}" if was_raised(run) else ""
 
-    `rows`: questions with limits that are about to be raised.
-    """
+
+def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple[str, int], int]:
+    """Return tokens so far of attempts that a raised cap continues; `rows`: questions with it."""
     if rows is None and not was_raised(run):
         return {}
     limits = {row["question_id"]: row["max_tokens"] for row in rows or run.questions}
@@ -329,12 +308,10 @@ def alive(folder: Path) -> set[str]:
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the latest session of every worker, by name."""
     paths = sorted((folder / "sessions").glob("*.json"))
-    return {path.stem: _read(path, shards.fingerprint(path)) for path in paths}
+    return {path.stem: _session(path, shards.fingerprint(path)) for path in paths}
 
 
-@lru_cache(maxsize=1 << 14)  # sessions of finished workers never change
-def _read(path: Path, fingerprint: str) -> dict[str, Any]:
-    return read_json(path)
+_session = lru_cache(maxsize=1 << 14)(lambda path, _: read_json(path))  # finished ones never change
 
 
 def totals(run: Run) -> Totals:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     """Return the selected run folders by dataset, in order, each once.
 
-    A folder given by path is a run, or holds some. One that holds no readable run is left out with
-    a warning. Raises UserError: no run is left, or there is no such dataset or model.
+    A folder given by path is a run, or holds some; one without any is left out with a warning.
     """
     by_dataset, faults = dict[str, dict[Path, Path]](), dict[Path, UserError]()
     for folder in (Path(text).expanduser() for text in cfg.folders):
@@ -95,8 +94,8 @@ def _runs(dataset: Path) -> list[Path]:
 
 
 def _folders(root: Path) -> list[Path]:
-    """Return the folders in `root`, except those of results."""
-    return sorted(path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._")
+    folders = [path for path in root.iterdir() if path.is_dir()]
+    return sorted(path for path in folders if path.name[0] not in "._")  # not those of results
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -138,17 +137,9 @@ def write_results(
 ) -> list[Path]:
     """Write the results of one verb or study into a folder, all or none; one writer at a time.
 
-    Files that an earlier `NAME.json` lists and that are not written again are removed.
-
-    Args:
-        folder: created if missing.
-        name: of the verb or study.
-        record: everything that was computed, for programs, stored in `NAME.json`.
-        tables: by stem or SUBFOLDER/stem; each becomes .csv, .json, .tex and .md.
-        figures: by stem or SUBFOLDER/stem; each becomes .png and .pdf.
-        texts: pages by file name.
-
-    Returns every file written, `NAME.json` last; it lists the others under "files".
+    `NAME.json` has the record and, under "files", the others: each of `tables`, by stem or
+    SUBFOLDER/stem, becomes .csv, .json, .tex and .md, each of `figures` .png and .pdf; `texts`: by
+    file name. What an earlier one lists and is not written again is removed. Returns all paths.
     """
     forms = itertools.product(tables.items(), FORMS.items())
     pages = {f"{stem}.{ending}": form(table) for (stem, table), (ending, form) in forms}
@@ -180,10 +171,7 @@ def file_stem(text: str) -> str:
 
 
 def results_folder(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> Path:
-    """Return the folder for the results of a selection; `runs` has one run of each dataset.
-
-    It is `out`, else DATASET/_VERB-SELECTION, or above DATASET if there are several datasets.
-    """
+    """Return `out`, or DATASET/_VERB-SELECTION, above DATASET if `runs` has one of several."""
     if cfg.out is not None:
         return Path(cfg.out).expanduser()
     root = runs[0].parent.parent if cfg.folders and not cfg.dataset else Path(cfg.runs).expanduser()

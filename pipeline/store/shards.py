@@ -34,11 +34,9 @@ HIDDEN = "_"  # prefix of files that readers of Parquet folders skip
 _FEW = {"question_id", "finish_reason", "box", "outcome", "layer", "reason", "grader"}
 # What pyarrow raises for a damaged file, or for one of another writer.
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError)
-Keep = Container[tuple[str, int]]  # keys of the rows to keep
+Keep = Container[tuple[str, int]] | None  # keys of the rows to read; None: all
 _HEAVY = {"text", "token_ids", "logprobs"}  # columns that are read one row group at a time
 _AT_ONCE = 32  # row groups of other columns, where the cost is per call
-Only = Callable[[Path], bool]  # which files of a table to read
-ENDINGS = r"(-[a-z]+\d*)*"  # suffixes of a file's name, after worker and number
 _TAKEN = "-taken"  # suffix of a journal that another process than its writer seals
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 
@@ -60,10 +58,7 @@ class Damage:
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
-    """Write a Parquet file atomically. Raises OSError: the disk is full, say.
-
-    Larger row groups are faster, but a flipped bit costs a group: they are for derived rows.
-    """
+    """Write a Parquet file atomically. A flipped bit costs a row group of sampled rows."""
     path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been renamed
     with atomic.replacing(path) as file, writer(file, table.schema) as groups:
         groups.write_table(table, rows_per_group)
@@ -86,16 +81,13 @@ def writer(file: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 def without_pandas() -> None:
-    """Keep pyarrow from importing pandas for its first array, which takes half a second.
-
-    pyarrow then does not recognize pandas objects as input; `to_pandas` works.
-    """
+    """Keep pyarrow from importing pandas for its first array, which takes half a second."""
 
     def hidden(name: str, *_: object) -> None:
         if name == "pandas":
             raise ImportError(name)
 
-    if "pandas" not in sys.modules:
+    if "pandas" not in sys.modules:  # pyarrow then takes no data frames; `to_pandas` works
         finder: Any = SimpleNamespace(find_spec=hidden)
         sys.meta_path.insert(0, finder)
         pa.array([0])
@@ -121,17 +113,14 @@ def keys_in(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, int]]:
     return zip(*(rows[name].to_pylist() for name in KEY), strict=True)
 
 
-def _kept(rows: Any, keep: Keep | None) -> Any:
-    """Return the rows of a batch or table whose keys are in `keep`; None: all."""
-    return (
-        rows
-        if keep is None
-        else rows.filter(pa.array([k in keep for k in keys_in(rows)], pa.bool_()))
-    )
+def _kept(rows: Any, keep: Keep) -> Any:
+    if keep is None:
+        return rows
+    return rows.filter(pa.array([key in keep for key in keys_in(rows)], pa.bool_()))
 
 
 def read(
-    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep | None = None
+    path: Path, columns: pa.Schema, names: list[str], damage: Damage, keep: Keep = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of columns of a part or journal, of the rows to `keep`; adds to `damage`."""
     if path.suffix == ".journal":
@@ -165,13 +154,12 @@ def read(
 
 
 def _rows(
-    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep | None
+    file: pq.ParquetFile, groups: list[int], columns: pa.Schema, names: list[str], keep: Keep
 ) -> pa.Table:
     """Read columns, keys included, of the rows to `keep` in some row groups."""
-    if keep is not None and not any(
-        k in keep for k in keys_in(_rows(file, groups, columns, [*KEY], None))
-    ):
-        groups = []  # skipped
+    if keep is not None:
+        keys = keys_in(_rows(file, groups, columns, [*KEY], None))
+        groups = groups if any(key in keep for key in keys) else []
     threads = file.metadata.num_rows > _AT_ONCE * ROWS_PER_GROUP  # for few rows they cost more
     table = file.read_row_groups(groups, columns=names, use_threads=threads)
     rows = sound(table, pa.schema([columns.field(name) for name in names]))
@@ -187,8 +175,7 @@ def opened(path: Path) -> pq.ParquetFile:
 def read_whole(path: Path, columns: pa.Schema) -> pa.Table:
     """Read all of a part. Raises one of `DAMAGE`."""
     with opened(path) as file:  # `pq.read_table` would import pandas
-        table = file.read()
-    return sound(table, columns)
+        return sound(file.read(), columns)
 
 
 def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -202,27 +189,20 @@ def sound(table: pa.Table, columns: pa.Schema) -> pa.Table:
     return table
 
 
-def schema(path: Path) -> pa.Schema:
-    """Return the schema of a Parquet file, empty if it is damaged. Raises OSError."""
+def metadata(path: Path) -> dict[bytes, bytes]:
+    """Return the metadata of a part or a journal, empty if it is damaged. Raises OSError."""
+    if path.suffix == ".journal":
+        return journal.metadata(path)
     try:
-        return pq.read_schema(path)
+        return dict(pq.read_schema(path).metadata or {})
     except (pa.ArrowException, OSError, ValueError) as error:
         if getattr(error, "errno", None) is not None:
             raise
-        return pa.schema([])
-
-
-def metadata(path: Path) -> dict[bytes, bytes]:
-    """Return the metadata of a part or a journal, empty if it is damaged. Raises OSError."""
-    journals = path.suffix == ".journal"
-    return journal.metadata(path) if journals else dict(schema(path).metadata or {})
+        return {}
 
 
 def of_another_run(path: Path) -> str:
-    """Return why a file of attempts belongs to another run than its folder; empty if it does not.
-
-    Raises OSError: the file is gone, or cannot be read.
-    """
+    """Return why a file of attempts belongs to another run than its folder's; empty if not."""
     manifest = path.parent.parent / "manifest.json"
     own = _hash_in(manifest, fingerprint(manifest))
     other = metadata(path).get(HASH.encode(), b"").decode(errors="replace")
@@ -239,21 +219,18 @@ def _hash_in(manifest: Path, fingerprint: str) -> str:
 
 
 def seal(path: Path, columns: pa.Schema) -> list[str]:
-    """Turn a journal into a part and remove it; return its damage.
+    """Turn a journal into a part and remove it, or rename it if damaged; return its damage.
 
-    A part that a crash left beside its journal is merged, since either may be damaged. A damaged
-    journal is renamed, not removed, for inspection.
+    A part that a crash left beside its journal is merged, since either may be damaged.
     """
     untrusted.check(path)
     batches, damage = journal.read(path, columns)
-    with_origin = columns.with_metadata(journal.metadata(path))
-    part = path.with_name(f"{stem(path)}.parquet")
+    part, seen = path.with_name(f"{stem(path)}.parquet"), set[tuple[str, int]]()
     if part.exists():
         batches = [*read(part, columns, columns.names, Damage()), *batches]
-    seen: set[tuple[str, int]] = set()
     table = pa.Table.from_batches((_new_rows(batch, seen) for batch in batches), columns)
     if table.num_rows:
-        write_part(part, table.cast(with_origin))
+        write_part(part, table.replace_schema_metadata(journal.metadata(path)))
     if damage:
         put_aside(path)
     else:
@@ -286,22 +263,13 @@ def batches(
     columns: pa.Schema,
     names: Iterable[str],
     damage: Damage,
-    keep: Keep | None = None,
-    only: Only = lambda path: True,
+    keep: Keep = None,
+    only: Callable[[Path], bool] = lambda path: True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of the columns `names` of a table, every key once, in bounded memory.
 
-    Safe while others write: a journal that is sealed meanwhile is read from its part.
-
-    Args:
-        folder: of the table.
-        columns: all columns of the table.
-        names: the columns to read.
-        damage: gets what cannot be read, or belongs to another run, which is left out.
-        keep: keys of the rows to keep; None: all.
-        only: which files to read.
-
-    Raises UserError: see `untrusted.check`.
+    Safe while others write: a journal that is sealed meanwhile is read from its part. `damage` gets
+    what cannot be read, or belongs to another run. `only`: which files to read.
     """
     names = list(names)
     needed = list(dict.fromkeys([*KEY, *names]))
@@ -321,11 +289,9 @@ def batches(
                     raise  # otherwise it was sealed or set aside since the listing: list again
 
 
-def keys(
-    folder: Path, columns: pa.Schema, damage: Damage, only: Only = lambda path: True
-) -> set[tuple[str, int]]:
+def keys(folder: Path, columns: pa.Schema, damage: Damage) -> set[tuple[str, int]]:
     """Return the (question_id, trial) of all readable rows; see `batches`."""
-    read = batches(folder, columns, KEY, damage, only=only)
+    read = batches(folder, columns, KEY, damage)
     return {key for batch in read for key in keys_in(batch)}
 
 
@@ -340,13 +306,10 @@ def _new_rows(batch: pa.RecordBatch, seen: set[tuple[str, int]]) -> pa.RecordBat
 
 
 def set_aside(damage: Damage, columns: pa.Schema) -> str:
-    """Rename damaged parts after copying their sound rows into a new part.
-
-    Returns the damage of parts; empty if only journals are damaged.
-    """
+    """Rename damaged parts after copying their sound rows into a new part; return their damage."""
     items = damage.lines.items()
     parts = Damage({path: lines for path, lines in items if path.suffix == ".parquet"})
-    for path in (path for path in parts.lines if path.exists()):
+    for path in filter(Path.exists, parts.lines):
         sound = list(read(path, columns, columns.names, Damage()))
         if sound and not of_another_run(path):
             table = pa.Table.from_batches(sound, columns.with_metadata(metadata(path)))
@@ -410,5 +373,5 @@ def worker_of(path: Path) -> str:
     >>> worker_of(Path("0000000000000007-n1-42-00003-upto65536-sound.parquet"))
     '0000000000000007-n1-42'
     """
-    named = re.match(rf"[_.]?(\d{{16}}-.+-\d+)-\d{{5}}{ENDINGS}\.[a-z]", path.name)
+    named = re.match(r"[_.]?(\d{16}-.+-\d+)-\d{5}(-[a-z]+\d*)*\.[a-z]", path.name)
     return named[1] if named else ""

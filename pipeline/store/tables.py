@@ -49,20 +49,14 @@ def question_ids(run: Run) -> pa.Array:
 
 
 def encode(rows: Any, ids: pa.Array) -> Ints:
-    """Return the key of each row of a table or batch, int64; -1 for questions not in `ids`.
-
-    `key >> 32` is the index of the question in `ids`, `key & 0xffffffff` the trial.
-    """
-    questions = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1)
-    number = questions.to_numpy().astype(np.int64)
+    """Return the key of each row of a table or batch, int64; -1 for questions not in `ids`."""
+    number = pc.fill_null(pc.index_in(rows[KEY[0]], value_set=ids), -1).to_numpy().astype(np.int64)
     trial = pc.fill_null(rows[KEY[1]], -1).to_numpy().astype(np.int64)
     return np.where((number < 0) | (trial < 0), -1, (number << 32) | trial)
 
 
 def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
-    """Select the keys of known questions and the first `trials` trials.
-
-    Returns a mask, and question and trial of the selected keys.
+    """Return a mask of known questions' first trials, and question and trial of those.
 
     >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
     >>> kept.tolist(), question.tolist(), trial.tolist()
@@ -114,13 +108,6 @@ def aligned(run: Run, rows: pa.Table, keys: Ints) -> dict[str, pa.Array]:
     return in_order(rows, encode(rows, question_ids(run)), names, keys)
 
 
-def keyed(run: Run, table: str, names: Sequence[str]) -> tuple[pa.Table, Ints]:
-    """Read rows as `streamed`, those of known questions only; return them and their keys."""
-    rows = streamed(run, table, names)
-    keys = encode(rows, question_ids(run))
-    return rows.filter(pa.array(keys >= 0)).combine_chunks(), keys[keys >= 0]
-
-
 def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
     """Read key and columns of one of `SAMPLED`; warn about damaged rows."""
     columns, names, damage = SAMPLED[table], [*KEY, *names], shards.Damage()
@@ -135,10 +122,7 @@ def streamed(run: Run, table: str, names: Sequence[str]) -> pa.Table:
 def responses(
     run: Run, keys: Ints, damage: shards.Damage, few: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Yield the texts of these attempts, each with its index in `keys`.
-
-    `few`: skip row groups without any of them, if `keys` are few of the run's.
-    """
+    """Yield texts of attempts with their index in `keys`; `few`: skip row groups without any."""
     ids, order = question_ids(run), np.argsort(keys)
     keep = {(ids[key >> 32].as_py(), key & 0xFFFFFFFF) for key in keys.tolist()} if few else None
     for batch in shards.batches(run.attempts, ATTEMPTS, [*KEY, "text"], damage, keep):
@@ -214,14 +198,12 @@ def record(path: Path, quiet: bool = False) -> dict[str, Any]:
     try:
         with shards.opened(path) as file:
             stored = json.loads((file.schema_arrow.metadata or {})[_RECORD])
-        made_from = {"version": stored["version"], "inputs": dict(stored["inputs"])}
-        return made_from | {"part": str(stored["part"])}
-    except FileNotFoundError:
-        pass
+        inputs, part = dict(stored["inputs"]), str(stored["part"])
+        return {"version": stored["version"], "inputs": inputs, "part": part}
     except shards.DAMAGE as error:
-        if not quiet:
+        if not quiet and not isinstance(error, FileNotFoundError):
             warn(f"{path}: unreadable, so its rows are pending ({one_line(error)})")
-    return {}
+        return {}
 
 
 def is_imported(path: Path) -> bool:
@@ -233,8 +215,8 @@ def is_imported(path: Path) -> bool:
 class Derived:
     """A table with one file per part of attempts, made by the verb `verb`.
 
-    `version` must be raised when the results of the computation change. `inputs` of the methods are
-    the settings, hashes of outside files and versions of libraries that the computation uses.
+    Raise `version` when the results of the computation change. `inputs` of the methods are the
+    settings, hashes of outside files and versions of libraries that the computation uses.
     """
 
     name: str
@@ -246,23 +228,21 @@ class Derived:
         """Return the path of the rows of a stem in a run folder."""
         return folder / self.name / f"{stem}.parquet"
 
+    def records(self, run: Run) -> list[dict[str, Any]]:
+        """Return what was made of each part of attempts, see `record`."""
+        return [record(self.path(run.path, part.stem)) for part in parts(run.attempts)]
+
     def pending(self, run: Run, inputs: Inputs) -> dict[Part, str]:
         """Return the parts whose rows are pending or stale, with the inputs that differ."""
-        pending = dict[Part, str]()
-        for part in parts(run.attempts):
-            made_from = record(self.path(run.path, part.stem))
-            if (names := self._differing(made_from, inputs)) or made_from.get("part") != part.mark:
-                pending[part] = names
-        return pending
+        made = [(part, record(self.path(run.path, part.stem))) for part in parts(run.attempts)]
+        differing = {part: self._differing(made_from, inputs) for part, made_from in made}
+        return {p: differing[p] for p, of in made if differing[p] or of.get("part") != p.mark}
 
     def stale(self, run: Run, inputs: Inputs) -> dict[Path, str]:
         """Return the stale files, with the inputs that differ."""
         pending = self.pending(run, inputs).items()
-        return {
-            self.path(run.path, part.stem): names
-            for part, names in pending
-            if names not in ("", "imported")
-        }
+        stale = {part: names for part, names in pending if names not in ("", "imported")}
+        return {self.path(run.path, part.stem): names for part, names in stale.items()}
 
     def write(
         self, folder: Path, stem: str, table: pa.Table, inputs: Inputs = IMPORTED, mark: str = ""
@@ -280,10 +260,7 @@ class Derived:
                 path.unlink(missing_ok=True)
 
     def made(self, folder: Path, stem: str, names: Sequence[str]) -> tuple[pa.Table, str]:
-        """Read the rows of a stem, whatever they were made from; return them and their damage.
-
-        A damaged file is set aside, to be recomputed, unless its rows were imported.
-        """
+        """Read the rows of a stem, whatever made them; set a damaged file aside if not imported."""
         path, damage, columns = self.path(folder, stem), shards.Damage(), self._columns(names)
         table = pa.Table.from_batches(shards.read(path, columns, columns.names, damage), columns)
         if damage.lines and not is_imported(path):
@@ -293,28 +270,21 @@ class Derived:
         return table, str(damage)
 
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
-        """Read columns of the first row of every key; unreadable files are pending, with a warning.
-
-        Raises Stale: rows were made with other `inputs`; None: accept any.
-        """
+        """Read the first row of every key. Raises Stale: made with other `inputs`; None: any."""
         try:
             pieces = [*self._pieces(run, names, inputs)]
         except OSError as error:
             if error.errno not in atomic.GONE:
                 raise
             return self.read(run, names, inputs)  # a journal was sealed since the listing
-        tables = [rows for _, rows in pieces if rows is not None]
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in pieces)])
-        has_row = np.repeat(
-            np.array([rows is not None for _, rows in pieces], bool),
-            np.array([k.size for k, _ in pieces], int),
-        )
+        has_row = np.array([rows is not None for keys, rows in pieces for _ in keys], bool)
         unique, first = np.unique(keys, return_index=True)
-        first = first[unique >= 0]
-        index = np.cumsum(has_row) - 1  # of each key's row in `tables`, if it has one
-        rows_taken = pa.array(np.sort(index[first[has_row[first]]]))
-        table = pa.concat_tables([self._columns(names).empty_table(), *tables]).take(rows_taken)
-        return Rows(table, int(np.count_nonzero(~has_row[first])))
+        first = np.sort(first[unique >= 0])
+        rows_of_first = (np.cumsum(has_row) - 1)[first[has_row[first]]]
+        whole = [self._columns(names).empty_table(), *(rows for _, rows in pieces if rows)]
+        table = pa.concat_tables(whole).take(pa.array(rows_of_first))
+        return Rows(table, first.size - len(table))
 
     def _pieces(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Iterator[_Piece]:
         ids, sampled = question_ids(run), {part.stem: part for part in parts(run.attempts)}
@@ -322,14 +292,12 @@ class Derived:
         for stem in [*sampled, *sorted(without)]:
             part, path = sampled.get(stem), self.path(run.path, stem)
             made_from = record(path)
-            imported = made_from.get("inputs") == IMPORTED
+            whole = imported = made_from.get("inputs") == IMPORTED
             if part is None and not imported:
                 continue
-            changed = "" if imported or inputs is None else self._differing(made_from, inputs)
-            if changed:
-                line = f"{run.path}: {self.name} were made from other inputs ({changed})"
+            if inputs is not None and not imported and (of := self._differing(made_from, inputs)):
+                line = f"{run.path}: {self.name} were made from other inputs ({of})"
                 raise Stale(f"{line}; run `{PROGRAM} {self.verb} {run.path}`")
-            whole = imported
             if imported or (part and made_from and part.holds(made_from["part"])):
                 table, damage = self.made(run.path, stem, names)
                 if damage:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.training.tensors import Tensor, Weights
+from bayes_at_n.pipeline.training.checkpoints import Tensor, Weights
 
 _AHEAD = 3  # blocks in memory: one being averaged, two being read
 _BLOCK = 1 << 22  # elements per block, summed over checkpoints

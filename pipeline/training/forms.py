@@ -1,21 +1,34 @@
-"""Tabulate how steadily scores follow training, in part in the form of MaP's Tables 1, 2 and 4.
+"""Tabulate and draw how steadily scores follow training, in part as MaP's Tables 1, 2 and 4.
 
-In those, τ is MaP's, in which a tie counts as discordant. Columns are datasets, and each training
-run has its rows. Single and merged checkpoints are compared over the steps that all windows share;
+There, τ is MaP's, in which a tie counts as discordant. Columns are datasets, and each training run
+has its rows. Single and merged checkpoints are compared over the steps that all windows share;
 Table 4 has single checkpoints at all their steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from bayes_at_n.pipeline.base.console import percent
 from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.display.table import CHANCE, Column, Table, columns
-from bayes_at_n.pipeline.training import suite
+from bayes_at_n.pipeline.plots import checkpoints as plots
+from bayes_at_n.pipeline.plots.checkpoints import Curve
 from bayes_at_n.pipeline.training.cells import Row, Rows, grouped, names, values, varies, where
-from bayes_at_n.pipeline.training.protocols import AVG, BAYES, GREEDY, ONCE, PASS, largest_k
-from bayes_at_n.pipeline.training.stability import ALL, COMMON
+from bayes_at_n.pipeline.training.tracks import (
+    ALL,
+    AVG,
+    BAYES,
+    BITS,
+    COMMON,
+    GREEDY,
+    ONCE,
+    PASS,
+    largest_k,
+)
+from bayes_at_n.pipeline.training.windows import TABLE_1, TABLE_4
 
 _INDEPENDENT = (
     "intervals assume independent attempts: with sampling.seeds=shared they may be too narrow"
@@ -221,8 +234,8 @@ def of_suite(rows: Rows) -> dict[str, Table]:
     Table 1 has the largest window, Table 2 the smallest, with greedy decoding or likelihood.
     """
     windows = sorted({row["window"] for row in rows} - {1})
-    groups = {name: group for group, of in suite.TABLE_4.items() for name in of}
-    first = [row for name in suite.TABLE_1 for row in where(rows, dataset=name)]
+    groups = {name: group for group, of in TABLE_4.items() for name in of}
+    first = [row for name in TABLE_1 for row in where(rows, dataset=name)]
     found = of_map([row for row in first if row["window"] in (1, *windows[-1:])])
     merge, shown = of_map(rows).get("merge"), (GREEDY.name, AVG, f"{PASS}2", f"{PASS}4")
     if merge:
@@ -239,3 +252,127 @@ def of_suite(rows: Rows) -> dict[str, Table]:
     note = "Greedy of MMLU and CMMLU: the likeliest letter"
     found["passk"] = replace(passk, columns=heads, notes=[*passk.notes, note])
     return found
+
+
+Labels = Callable[[Mapping[str, Any]], str | None]  # of rows; None: not drawn
+# Not Bayes@N: where the prior shrinks it far, its interval covers less than it claims.
+AVERAGE = "avg@N, share correct"
+SCORE = ("value", "low", "high")
+TAU = ("tau_mean", "tau_low", "tau_high")
+
+
+def draw(tables: Mapping[str, Rows], cfg: TrajectoryConfig) -> dict[str, Figure]:
+    """Draw all figures that the rows allow, by name.
+
+    `tables` are rows of `curve`, `samples` and `ahead`. The figures `merge` and
+    `side_by_side` (MaP's Figures 3 and 4) show avg@N with its interval.
+    """
+    curve, several = tables["curve"], varies(tables["curve"], "training")
+    interval = f"{percent(cfg.confidence)} interval"
+    figures: dict[str, Figure] = {}
+    for (training,), rows in grouped(curve, "training").items():
+        suffix, subtitle = _endings(training if several else "")
+        title = f"Four protocols along training{subtitle}"
+        figures[f"trajectory{suffix}"] = plots.curves(
+            _panels(rows, _four(rows)), title, "score", interval
+        )
+        if _window(rows) > 1:
+            figures[f"merge{suffix}"] = plots.curves(
+                _panels(rows, _average), f"Single and merged{subtitle}", _axis(rows), interval
+            )
+    keys = [key for key in ("training", "dataset") if varies(tables["samples"], key)]
+    for key, rows in grouped(tables["samples"], *keys).items():
+        figures |= _by_samples(rows, "_".join(key), interval)
+    if several:
+        figures |= _side_by_side(tables, interval)
+    return figures
+
+
+def _endings(name: str) -> tuple[str, str]:
+    """Return the endings of a figure's name and of its title."""
+    return (f"_{name}", f": {name}") if name else ("", "")
+
+
+def _window(rows: Rows) -> int:
+    """Return the smallest merged window; 1 if none is merged."""
+    return min((row["window"] for row in rows if row["window"] > 1), default=1)
+
+
+def _four(rows: Rows) -> Labels:
+    """Return the labels of MaP's four protocols: with the smallest window and the largest k."""
+    k, windows = largest_k(values(rows, "metric")), (1, _window(rows))
+    titles = {AVG: "Pass@1"} | ({f"{PASS}{k}": f"Pass@{k}"} if k > 1 else {})
+
+    def label(row: Mapping[str, Any]) -> str | None:
+        if row["window"] not in windows or row["metric"] not in titles:
+            return None
+        return f"Merge@{row['window']}, {titles[row['metric']]}"
+
+    return label
+
+
+def _axis(rows: Rows) -> str:
+    return BITS.label if all(BITS.label in row["protocol"] for row in rows) else AVERAGE
+
+
+def _average(row: Mapping[str, Any]) -> str | None:
+    return f"Merge@{row['window']}" if row["metric"] == AVG else None
+
+
+def _panels(rows: Rows, label: Labels) -> dict[str, dict[str, Curve]]:
+    """Return curves of scores by dataset and label."""
+    by_dataset = grouped(rows, "dataset").items()
+    return {dataset: _lines(group, label, *SCORE) for (dataset,), group in by_dataset}
+
+
+def _lines(rows: Rows, label: Labels, *keys: str) -> dict[str, Curve]:
+    """Return curves along steps by label."""
+    labeled: list[Row] = [{**row, "label": label(row)} for row in rows]
+    by_label = grouped(labeled, "label").items()
+    return {label: _curve(group, "step", *keys) for (label,), group in by_label if label}
+
+
+def _curve(rows: Rows, *keys: str) -> Curve:
+    """Return a curve from the columns x, y and, if complete, the ends of an interval."""
+    x, y, *ends = [[row[key] for row in rows] for key in keys]
+    return Curve(x, y) if any(None in end for end in ends) else Curve(x, y, *ends)
+
+
+def _by_samples(rows: Rows, name: str, interval: str) -> dict[str, Figure]:
+    """Draw τ against the number of trials: Bayes@n and two others, by window."""
+    others = [m for m in values(rows, "metric") if m not in (GREEDY.name, BAYES)]
+    # More lines would be hard to tell apart.
+    drawn = {BAYES, *others[-1:], *others[max(0, len(others) // 2 - 1) :][:1]}
+    sampled = [row for row in rows if row["metric"] in drawn]
+    if not sampled:
+        return {}
+    suffix, subtitle = _endings(name)
+    lines = {
+        label: _curve(line, "n", *TAU) for (label,), line in grouped(sampled, "protocol").items()
+    }
+    title = f"Stability by number of trials{subtitle}"
+    numbers = sorted(values(sampled, "n"))
+    return {f"samples{suffix}": plots.stability_by_samples(numbers, lines, title, interval)}
+
+
+def _side_by_side(tables: Mapping[str, Rows], interval: str) -> dict[str, Figure]:
+    """Draw training runs side by side: single checkpoints, and merged by the smallest window."""
+    figures = {}
+    by_dataset = grouped(where(tables["curve"], metric=AVG), "dataset")
+    for (dataset,), rows in by_dataset.items():
+        window = _window(rows)
+        sides = {"single checkpoints": 1, f"merged, {window} at a time": window}
+        panels, ahead = {}, {}
+        for head, size in sides.items():
+            panels[head] = _lines(where(rows, window=size), lambda row: row["training"], *SCORE)
+            pairs = where(tables["ahead"], dataset=dataset, window=size)
+            ahead[head] = _lines(
+                pairs, lambda row: f"{row['first']} ahead of {row['second']}", "probability"
+            )
+        title = f"Training runs side by side: {dataset}"
+        figures["side_by_side" + f"_{dataset}" * (len(by_dataset) > 1)] = (
+            plots.side_by_side(panels, ahead, title, _axis(rows), interval)
+            if window > 1
+            else plots.curves({dataset: panels["single checkpoints"]}, title, _axis(rows), interval)
+        )
+    return figures

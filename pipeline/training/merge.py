@@ -21,9 +21,8 @@ from bayes_at_n.pipeline.base.console import Meter, duration, note, si
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.config.multirun import MergeConfig
 from bayes_at_n.pipeline.display.table import print_json
-from bayes_at_n.pipeline.training import checkpoints, tensors
-from bayes_at_n.pipeline.training.checkpoints import MANIFEST, fingerprint
-from bayes_at_n.pipeline.training.tensors import Weights
+from bayes_at_n.pipeline.training import checkpoints
+from bayes_at_n.pipeline.training.checkpoints import MANIFEST, Weights, fingerprint
 
 
 def run(cfg: MergeConfig) -> None:
@@ -51,8 +50,8 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     began, out = time.monotonic(), Path(os.path.abspath(out.expanduser()))
     _check_sources(sources, out)
     before = _fingerprints(sources)
-    inputs = [tensors.read(source) for source in sources]
-    tensors.check_alike(inputs)
+    inputs = [checkpoints.read_weights(source) for source in sources]
+    checkpoints.check_alike(inputs)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(out)  # a killed merge may have left it
     signals: list[int] = []

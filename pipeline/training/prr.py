@@ -3,6 +3,9 @@
 Source: MaP (Wang et al., 2025), section 3.1; posteriors of arXiv 2510.04265.
 """
 
+import glob
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,30 +15,113 @@ import numpy as np
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import note, percent, results
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.multirun import ReversalConfig
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.store import selection
-from bayes_at_n.pipeline.training import pairing, protocols
+from bayes_at_n.pipeline.store.selection import natural
 from bayes_at_n.pipeline.training.cells import Row, Rows, page, records, where
-from bayes_at_n.pipeline.training.pairing import distinct
-from bayes_at_n.pipeline.training.protocols import (
+from bayes_at_n.pipeline.training.tracks import (
     AVG,
     BAYES,
     GREEDY,
     PASS,
+    TWIN,
     Tokens,
+    evaluation_cost,
     greedy_twins,
+    metrics,
     stacked,
     tokens,
 )
 from bayes_at_n.scoring.metrics.table import Summary
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.ranking.ranks import ranks
-from bayes_at_n.scoring.ranking.reversal import Reversal, reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.trajectory import Reversal, reversal_rate, reversal_rate_ci
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Pairs(NamedTuple):
+    """The run folders of L models, before and after, in one order."""
+
+    before: list[Path]
+    after: list[Path]
+
+
+def pair(cfg: ReversalConfig) -> Pairs:
+    """Pair the runs that settings name, one by one.
+
+    Patterns keep their order. The matches of one pattern are in natural order of their names
+    without the words at either end that all share, so `a-base`, `a-m-base` come in the same order
+    as `a-tuned`, `a-m-tuned`. Raises UserError: no such folder, no run, different numbers of runs,
+    only one model, a run on both sides.
+    """
+    before, after = _side("before", cfg.before), _side("after", cfg.after)
+    if both := {path.resolve() for path in before} & {path.resolve() for path in after}:
+        raise UserError(f"{min(both)}: is in before= and in after=; name a run in only one")
+    if len(before) != len(after):
+        names = [", ".join(folder.name for folder in side) for side in (before, after)]
+        raise UserError(
+            f"before= names {len(before)} runs ({names[0]}) and after= {len(after)} ({names[1]});"
+            " name the same models on both sides"
+        )
+    if len(before) < 2:
+        raise UserError(f"before= names one run, {before[0].name}; a ranking needs 2 or more")
+    return Pairs(before, after)
+
+
+def _side(key: str, patterns: Sequence[str]) -> list[Path]:
+    """List the run folders of one side, each once."""
+    runs: dict[Path, Path] = {}  # by real path
+    for pattern in patterns:
+        folders = _matching(key, pattern)
+        names = distinct([str(folder) for folder in folders])
+        for _, folder in sorted(zip(names, folders, strict=True), key=lambda f: natural(f[0])):
+            runs.setdefault(folder.resolve(), folder)
+    return list(runs.values())
+
+
+def _matching(key: str, pattern: str) -> list[Path]:
+    """List the run folders that match a pattern, without the greedy twins of others."""
+    path = Path(pattern).expanduser()
+    if path.is_dir():
+        folders = selection.runs_in(path)
+    elif glob.has_magic(pattern):
+        folders = [Path(name) for name in glob.glob(str(path)) if selection.is_run(Path(name))]
+        if not folders:
+            raise UserError(f"{key}={pattern}: matches no run folder")
+    else:
+        raise UserError(f"{key}={pattern}: no such folder; name run folders, or a glob of them")
+    twins = {run.with_name(run.name + TWIN) for run in (f.resolve() for f in folders)}
+    return [folder for folder in folders if folder.resolve() not in twins]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Strip from names the words at either end that all of them share.
+
+    >>> distinct(["demo-constant-base", "demo-cosine-to-zero-base"])
+    ['constant', 'cosine-to-zero']
+    >>> distinct(["a-base", "a-m-base"]), distinct(["same", "same"])
+    (['a', 'a-m'], ['same', 'same'])
+    """
+    words = [re.split(r"(?<=[-_./ ])|(?=[-_./ ])", name) for name in names]
+    last = _common([part[::-1] for part in words])
+    first = _common([part[: len(part) - last] for part in words])
+    for start, end in ((first, last), (0, last), (_common(words), 0)):
+        cut = ["".join(part[start : len(part) - end]).strip("-_./ ") for part in words]
+        if all(cut):
+            return cut
+    return list(names)
+
+
+def _common(words: Sequence[list[str]]) -> int:
+    """Count the leading words that all names share."""
+    columns = zip(*words, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
+
 
 _THREE = "{:.3f}"
 
@@ -66,7 +152,7 @@ def run(cfg: ReversalConfig) -> None:
 
     Raises UserError: the runs cannot be compared. OSError: the folder cannot be written.
     """
-    pairs = pairing.pair(cfg)
+    pairs = pair(cfg)
     models, paths = len(pairs.before), [*pairs.before, *pairs.after]
     cohort, twins = stacked(paths), greedy_twins(paths)
     greedy = None if twins is None else stacked(twins, cohort)
@@ -129,7 +215,7 @@ def reversals(outcomes: Any, cfg: ReversalConfig, greedy: Any | None = None) -> 
     fewest, most = int(counts.min()), int(counts.max())
     size, trials = (fewest, float(most)) if fewest == most else ("N", float(counts[:L].mean()))
     rates: list[Reversals] = []
-    enough = [metric for metric in protocols.metrics(cfg.metrics) if metric.k <= fewest]
+    enough = [metric for metric in metrics(cfg.metrics) if metric.k <= fewest]
     for metric in [*[GREEDY] * (greedy is not None), *enough]:
         R: Any = greedy if metric is GREEDY else outcomes
         before, after = (metric.summary(side, cfg.confidence) for side in (R[:L], R[L:]))
@@ -203,7 +289,7 @@ def protocol_rows(
                 "apart_reversed_pairs": reversed_names,
                 "trials": protocol.trials,
                 "cost": tokens_
-                and protocols.evaluation_cost(tokens_, questions, protocol.trials, cfg.prices),
+                and evaluation_cost(tokens_, questions, protocol.trials, cfg.prices),
             }
         )
     return rows
@@ -238,7 +324,7 @@ def _notes(rows: Rows, fewest: int, cfg: ReversalConfig) -> list[str]:
     ]
     if not where(rows, metric=GREEDY.name):
         notes.append("greedy is left out: not every run has a graded greedy run, RUN-greedy")
-    if short := [m.title() for m in protocols.metrics(cfg.metrics) if m.k > fewest]:
+    if short := [m.title() for m in metrics(cfg.metrics) if m.k > fewest]:
         notes.append(f"{', '.join(short)}: left out, because some question has fewer trials")
     return notes
 

@@ -11,7 +11,7 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.multirun import load_trajectory
 from bayes_at_n.pipeline.display import table as tabular
 from bayes_at_n.pipeline.display.table import Table, columns
-from bayes_at_n.pipeline.training import evaluate, protocols, saved, windows
+from bayes_at_n.pipeline.training import evaluate, stability, tracks, windows
 from bayes_at_n.pipeline.training.cells import Row, names
 from bayes_at_n.pipeline.training.evaluate import Work
 from bayes_at_n.pipeline.training.windows import Evaluation, Series
@@ -45,12 +45,12 @@ def run(settings: Sequence[str], dry_run: bool = False) -> None:
             f" finished, {len(work) - done} pending"
         )
         evaluate.evaluate(planned, work, request.cfg.merge.keep)
-        curves = saved.read(planned, request)
+        curves = stability.read(planned, request)
         trials = max((curve.trials for curve in curves if not curve.fixed), default=0)
-        short = [m.title() for m in protocols.metrics(request.cfg.metrics) if m.k > trials > 0]
+        short = [m.title() for m in tracks.metrics(request.cfg.metrics) if m.k > trials > 0]
         if short:
             note(f"{', '.join(short)} left out, as there are only {plural(trials, 'trial')}")
-        saved.show(saved.save(curves, request, planned, warnings), request.cfg)
+        stability.show(stability.save(curves, request, planned, warnings), request.cfg)
 
 
 def _folders(planned: Series) -> str:

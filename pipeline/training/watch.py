@@ -24,20 +24,10 @@ from bayes_at_n.pipeline.records import trackers
 from bayes_at_n.pipeline.records.trackers import Tracker
 from bayes_at_n.pipeline.store import provenance, runfolder
 from bayes_at_n.pipeline.store.selection import natural
-from bayes_at_n.pipeline.training import (
-    checkpoints,
-    evaluate,
-    protocols,
-    saved,
-    stability,
-    suite,
-    tensors,
-    windows,
-)
+from bayes_at_n.pipeline.training import checkpoints, evaluate, stability, tracks, windows
 from bayes_at_n.pipeline.training.cells import Row, records
 from bayes_at_n.pipeline.training.checkpoints import MANIFEST, Checkpoint
-from bayes_at_n.pipeline.training.protocols import AVERAGE, Tokens
-from bayes_at_n.pipeline.training.tracks import Track
+from bayes_at_n.pipeline.training.tracks import AVERAGE, Tokens, Track
 from bayes_at_n.pipeline.training.windows import Evaluation, Series, Training, Window
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.resident import Residents
@@ -54,7 +44,7 @@ def signature(folder: Path) -> Signature | None:
         if (folder / MANIFEST).exists() or checkpoints.problem(folder):
             return None
         checkpoints.read_json(folder / "config.json")
-        tensors.read(folder)
+        checkpoints.read_weights(folder)
         stats = [(path, path.stat()) for path in sorted(folder.rglob("*"))]
     except (OSError, UserError):  # still written, or being deleted
         return None
@@ -185,7 +175,7 @@ class Watch:
         """Return a row for each dataset and model, in the order of training, with its cost."""
         costs: dict[tuple[str, int, int], list[Spent]] = {}
         for e in self.finished():
-            dataset = suite.label(e.dataset) if self.cfg.suite else e.dataset
+            dataset = windows.benchmark_of(e.dataset) if self.cfg.suite else e.dataset
             key = (dataset, e.window.size, e.window.step)
             costs.setdefault(key, []).append(self.costs[e.run.path])
         rows: list[Row] = []
@@ -208,7 +198,7 @@ class Watch:
     def _price(self, run: Spent, questions: int) -> float:
         n = max(1, run.attempts)
         each = Tokens(run.prompt_tokens / n, run.tokens / n)
-        return protocols.evaluation_cost(each, questions, n / questions, self.cfg.prices) or 0.0
+        return tracks.evaluation_cost(each, questions, n / questions, self.cfg.prices) or 0.0
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[Callable[[Sequence[Row]], None]]:
@@ -292,14 +282,14 @@ def watch(request: Request[TrajectoryConfig]) -> None:
                 done = seen.finished()
                 if seen.series and (len(done) > shown or (done and over)):
                     series = replace(seen.series, evaluations=done)
-                    curves, shown = saved.read(series, request), len(done)
+                    curves, shown = stability.read(series, request), len(done)
                     rows, again = seen.points(curves), 0 if over else cfg.watch.every
                     points = {"points": table(rows, cfg)}
-                    tables = saved.save(curves, request, series, warnings, points, again)
+                    tables = stability.save(curves, request, series, warnings, points, again)
                     report(rows)
                 if not (unfinished or over):
                     time.sleep(cfg.watch.every)
         if done:
-            saved.show(tables, cfg)
+            stability.show(tables, cfg)
         if why:
             note(f"the budget is spent: {why}; the same command with a larger one continues")

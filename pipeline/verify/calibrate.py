@@ -4,7 +4,7 @@ The verifier is not needed here. Attempts are tables with `key` (`tables.encode`
 `truth`, which is null if the grader failed (a timeout, an answer that it cannot read).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,10 @@ from bayes_at_n.pipeline.base.console import note, note_alone, percent, results,
 from bayes_at_n.pipeline.display.table import Table, columns, show
 from bayes_at_n.pipeline.score import labels
 from bayes_at_n.pipeline.store import outcomes, runfolder, tables
+from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
+from bayes_at_n.pipeline.store.tables import Inputs, Part
 from bayes_at_n.verifiers.judge import calibration, quality
 from bayes_at_n.verifiers.judge.calibration import LABELS
 
@@ -39,6 +42,23 @@ def of_labels(rows: Any, kind: str = "") -> npt.NDArray[Any]:
 def label_columns(values: npt.NDArray[Any], kind: str = "") -> dict[str, Any]:
     """Return values (n, 3) as columns; the inverse of `of_labels`."""
     return {f"{kind}{label.lower()}": values[:, i] for i, label in enumerate(LABELS)}
+
+
+def write_verdicts(
+    run: Run, attempts: pa.Table, columns: Mapping[str, Any], made_from: Inputs, of: Iterable[Part]
+) -> int:
+    """Write the verdicts `of` parts of attempts; missing columns are null. Return their number."""
+    keys, written = attempts["key"].to_numpy(), 0
+    ids = tables.question_ids(run).take(pa.array(keys >> 32))
+    known = {"question_id": ids, "trial": keys & 0xFFFFFFFF, **columns}
+    nulls = {f.name: pa.nulls(keys.size, f.type) for f in VERDICTS if f.name not in known}
+    table = pa.table(nulls | known, schema=VERDICTS)
+    for part in of:
+        rows = table.filter(pc.equal(attempts["part"], part.stem))
+        VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
+        written += rows.num_rows
+    VERDICTS_TABLE.sweep(run)
+    return written
 
 
 def with_labels(run: Run, attempts: pa.Table, logprobs: pa.Table, probes: list[str]) -> pa.Table:
@@ -94,10 +114,8 @@ def fit(run: Run, attempts: pa.Table) -> tuple[calibration.Fit | None, str]:
         return None, str(error)
     t, stderr = fitted.temperature, fitted.stderr
     if stderr is None:
-        return (
-            None,
-            f"T reached {t:g}, the end of its range: it is never wrong, or worse than chance",
-        )
+        why = "the end of its range: it is never wrong, or worse than chance"
+        return None, f"T reached {t:g}, {why}"
     words = f"T = {t:.3f} (standard error {stderr:.3f}) fitted to {fitted.fitted} human labels"
     return fitted._replace(temperature=round(t, 6)), words
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base import atomic, lease, untrusted
+from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
@@ -36,8 +36,8 @@ from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, t
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
 from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import prompts
-from bayes_at_n.pipeline.workers.stopping import unmoved
+from bayes_at_n.pipeline.store.tables import Part
+from bayes_at_n.pipeline.verify import calibrate, prompts
 from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import judgement, quality
 from bayes_at_n.verifiers.maths.boxed import final_part
@@ -54,36 +54,27 @@ Votes = dict[str, dict[int, Meaning]]  # by text and trial
 Judge = tuple[Run, JudgementConfig]  # the run of its votes, and how they are read
 
 
-def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> None:
+def verify(original: Run, run: Run, template: str, made_from: dict[str, Any]) -> None:
     """Sample the votes that are pending, derive verdicts from all, and report on them.
 
-    Args:
-        original: the run with the settings to save.
-        run: the run with a prompt that is on this machine.
-        template: the prompt's text.
-        made_by: the judge's identity, see `stage.identity`.
-
-    Raises: as `pipeline.generate.stage.generate`; UserError: see `_others`.
+    `original` has the settings to save, `run` a prompt that is on this machine; `made_from`: all
+    that decides verdicts but the votes. Raises: as `generate`; UserError: see `_others`.
     """
-    lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
-    with lock, unmoved(run.path, "attempts were verified"):
-        judge = judge_of(run, made_by)
-        panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
-        of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
-        made_from = outcomes.verdict_inputs(run, of_grades)
-        made_from |= {"verifier": made_by, "template": made_by["template"]}
-        if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
-            attempts = prompts.texts_to_judge(run, template)
-            with engines.keeping():
-                _prepare(run, judge, template, attempts)
-                runfolder.save_verifier(original)  # so that `verify RUN` continues
-                own, unjudged = _sample(run, judge, attempts)
-            made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
-            others = [read(*other, Votes(), set()) for other in panel[1:]]
-            _derive(run, [own, *others], attempts, made_from)
-        else:
-            note_alone("verify: nothing pending, all attempts are judged")
-        report(run, judge)
+    judge = judge_of(run, made_from["verifier"])
+    panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
+    if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
+        parts = tables.parts(run.attempts)  # before they are read: a journal may grow
+        attempts = prompts.texts_to_judge(run, template)
+        with engines.keeping():
+            _prepare(run, judge, template, attempts)
+            runfolder.save_verifier(original)  # so that `verify RUN` continues
+            own, unjudged = _sample(run, judge, attempts)
+        made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
+        others = [read(*other, Votes(), set()) for other in panel[1:]]
+        _derive(run, [own, *others], attempts, made_from, parts)
+    else:
+        note_alone("verify: nothing pending, all attempts are judged")
+    report(run, judge)
 
 
 def _marks(panel: Sequence[Judge]) -> dict[str, Any]:
@@ -99,10 +90,8 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
         sampling.logprobs = False  # they would be those of tokens that the schema allows
     model = replace(cfg.model, chat_template_kwargs=dict(v.chat_template_kwargs))
     protocol = {key: value for key, value in vars(sampling).items() if key != "trials"}
-    made = {
-        k: w for k, w in made_by.items() if k not in ("judgement", "sampling", "labels", "panel")
-    }
-    made["sampling"] = str(protocol)
+    reading = ("judgement", "labels", "panel")  # the same votes can be read anew
+    made = {k: w for k, w in made_by.items() if k not in reading} | {"sampling": str(protocol)}
     folder = run.path / "judgements" / provenance.short_hash(json.dumps(made, sort_keys=True))
     blank = RunConfig(model=model, engine=cfg.engine, sampling=sampling, cluster=cfg.cluster)
     blank.dataset.name = blank.dataset.path = "judged"
@@ -116,8 +105,7 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
 def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster: bool) -> None:
     """Print how many votes are pending, and their cost; write nothing.
 
-    Of the pending `attempts` as large a share will be new texts as of those stored; without any,
-    each may be one.
+    Of the pending `attempts` as large a share will be new texts as of those stored, if any are.
     """
     v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
     pending, about = number * (votes := v.sampling.trials), "at most "
@@ -176,12 +164,9 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
     >>> wanted(dict.fromkeys(range(9)), 1), wanted({0: 7, 1: None, 2: 7, 3: None}, 3)
     (3, 5)
     """
-    most = votes
-    while most < tries * votes and all(trial in read for trial in range(most)):
-        readable = sum(read[trial] is not None for trial in range(most))
-        if readable >= votes:
-            break
-        most += votes - readable
+    most, lost = votes, 0
+    while (now := sum(read.get(trial, 0) is None for trial in range(most))) > lost:
+        most, lost = votes + now, now
     return min(most, tries * votes)
 
 
@@ -278,32 +263,27 @@ def _rows(
 
 
 def _derive(
-    run: Run, of_judges: Sequence[Votes], attempts: pa.Table, made_from: Mapping[str, Any]
+    run: Run,
+    of_judges: Sequence[Votes],
+    attempts: pa.Table,
+    made_from: Mapping[str, Any],
+    parts: Sequence[Part],
 ) -> None:
-    """Write the verdicts of all pending parts of attempts, by the votes of a panel of judges."""
-    v, votes, keys = run.cfg.verifier, run.cfg.verifier.sampling.trials, attempts["key"].to_numpy()
-    rows = list[dict[str, Any] | None]()
+    """Write the verdicts of parts of attempts, by the votes of a panel of judges."""
+    v, votes, rows = run.cfg.verifier, run.cfg.verifier.sampling.trials, list[dict[str, Any]]()
+    attempts = attempts.filter(
+        pc.is_in(attempts["judged"], value_set=pa.array([*of_judges[0]], pa.string()))
+    )
     for name in attempts["judged"].to_pylist():
         given = ([of for _, of in sorted(votes_of.get(name, {}).items())] for votes_of in of_judges)
         counted = [[one for one in of if one is not None][:votes] for of in given]
-        rows.append(verdict(counted, v) if name in of_judges[0] else None)
-    kept = np.array([row is not None for row in rows], bool)
-    columns = pa.Table.from_pylist([row for row in rows if row], _OF_VOTES)
-    ids = tables.question_ids(run).take(pa.array(keys[kept] >> 32))
-    table = pa.table({"question_id": ids, "trial": keys[kept] & 0xFFFFFFFF})
-    for field in VERDICTS:
-        if field.name in _OF_VOTES.names:
-            table = table.append_column(field, columns[field.name])
-        elif field.name not in KEY:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-    stems = attempts["part"].filter(pa.array(kept))
-    for part in VERDICTS_TABLE.pending(run, made_from):
-        of_part = table.filter(pc.equal(stems, part.stem))
-        VERDICTS_TABLE.write(run.path, part.stem, of_part, made_from, part.mark)
-    VERDICTS_TABLE.sweep(run)
+        rows.append(verdict(counted, v))
+    columns = pa.Table.from_pylist(rows, _OF_VOTES)
+    by_name = {name: columns[name] for name in columns.column_names}
+    calibrate.write_verdicts(run, attempts, by_name, made_from, parts)
     shared = {"shared_sigma": shared_sigma(attempts, rows)}
     runfolder.write_json(run.path / "verdicts" / "_calibration.json", shared)
-    note(f"verify: {len(table)} attempts judged, {plural(votes, 'vote')} on each")
+    note(f"verify: {len(attempts)} attempts judged, {plural(votes, 'vote')} on each")
 
 
 def _others(run: Run, judge: Run) -> Iterator[Judge]:
@@ -362,7 +342,7 @@ def verdict(by_judge: Sequence[Sequence[str | int]], v: VerifierConfig) -> dict[
     return {"a": a, "b": 1 - a - c, "c": c} | found
 
 
-def shared_sigma(attempts: pa.Table, verdicts: Sequence[Mapping[str, Any] | None]) -> float:
+def shared_sigma(attempts: pa.Table, verdicts: Sequence[Mapping[str, Any]]) -> float:
     """Return sigma of the score by the votes that attempts of one text share.
 
     Of M questions, each text with n of N attempts, and variance v of its votes' mean, adds to its
@@ -372,8 +352,8 @@ def shared_sigma(attempts: pa.Table, verdicts: Sequence[Mapping[str, Any] | None
     trials, of_text, total = Counter(places), dict(zip(names, verdicts, strict=True)), 0.0
     for (place, name), n in Counter(zip(places, names, strict=True)).items():
         pairs = n * (n - 1) / max(1, trials[place] * (trials[place] - 1))
-        total += pairs * (of_text[name] or {}).get("variance", 0.0)
-    return float(total**0.5 / len(trials))
+        total += pairs * of_text[name].get("variance", 0.0)
+    return float(total**0.5 / max(1, len(trials)))
 
 
 def report(run: Run, judge: Run) -> None:

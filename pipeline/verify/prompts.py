@@ -278,8 +278,8 @@ class Plan(NamedTuple):
 
     @property
     def work(self) -> Path:
-        """Return the folder of the workers' claims and sessions."""
-        return work_folder(self.folder)
+        """Return the folder of the workers' claims and sessions, which Parquet readers skip."""
+        return self.folder / f"{shards.HIDDEN}work"
 
     @property
     def names(self) -> list[str]:
@@ -292,18 +292,12 @@ class Plan(NamedTuple):
         return range(*[*self.starts, total][batch : batch + 2])
 
 
-def work_folder(folder: Path) -> Path:
-    """Return the workers' folder in a folder of log-probs, which Parquet readers skip."""
-    return folder / f"{shards.HIDDEN}work"
-
-
 def texts_to_judge(run: Run, template: str) -> pa.Table:
     """Return all attempts, ordered by question and trial, with the hash of what is judged of each.
 
     Columns: `key` (`tables.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
     unreadable), `bytes` of the text, `place` (its position in the order of files), `truth`
-    (`true_labels`), and grades. With judge=unmatched only attempts that the rule grader does not
-    accept. Raises UserError: grades are needed and missing.
+    (`true_labels`), and grades. With judge=unmatched only what the rule grader does not accept.
     """
     judge, listed = run.cfg.dataset.judge, parts(run.attempts)
     with_answer = uses_answer(template)
@@ -330,10 +324,11 @@ def texts_to_judge(run: Run, template: str) -> pa.Table:
     for position, (i, candidate) in enumerate(candidates(run, attempts)):
         hashes[i], positions[i] = digest(candidate), position
         sizes[i] = sum(len(field.encode()) for field in candidate[1:])
-    attempts = attempts.append_column("judged", pa.array(hashes).cast(pa.string()))
-    attempts = attempts.append_column("bytes", pa.array(sizes))
-    attempts = attempts.append_column("place", pa.array(positions))
-    return attempts.append_column("truth", calibrate.true_labels(attempts["outcome"], run))
+    truth = calibrate.true_labels(attempts["outcome"], run)
+    made = {"judged": pa.array(hashes).cast(pa.string()), "bytes": sizes, "place": positions}
+    return pa.table(
+        {name: attempts[name] for name in attempts.column_names} | made | {"truth": truth}
+    )
 
 
 def candidates(run: Run, attempts: pa.Table, few: bool = False) -> Iterator[tuple[int, Candidate]]:

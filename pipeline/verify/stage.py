@@ -22,8 +22,7 @@ from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import estimate, models, sizing
 from bayes_at_n.pipeline.score import labels
-from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
-from bayes_at_n.pipeline.store.columns import VERDICTS
+from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
@@ -40,12 +39,7 @@ _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
 
 def verify(run: Run) -> None:
-    """Judge every text that was not judged yet, and calibrate.
-
-    Raises:
-        UserError: there are no attempts, or the verifier or its prompt cannot be used.
-        TryAgain: the engine failed.
-    """
+    """Judge every text that was not judged yet, and calibrate."""
     labels.keep(run)
     if run.cfg.verifier.id is None:
         note_alone("verify: nothing is judged (verifier=none)")
@@ -65,24 +59,18 @@ def _verify(original: Run) -> None:
     runfolder.check_same(run, provenance.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
-    run = Run(
-        prompts.with_fallback(
-            run.cfg, outcomes.verdicts_made_of(run).get("asked", {}).get("prompt")
-        )
-    )
-    template = prompts.read_template(run.cfg.verifier)
-    made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
-    if run.cfg.verifier.kind == "generate":
-        generated.verify(original, run, template, made_by)
-        return
-    path, work = run.path, "attempts were verified"
-    lock = lease.held(path / "verify.lease", "verifying", wait=True)
-    with lock, unmoved(path, work) as intact:
-        # Everything that decides verdicts, except texts of attempts and their log-probs.
-        v = run.cfg.verifier
+    used = outcomes.verdicts_made_of(run).get("request", {}).get("prompt")
+    run = Run(prompts.with_fallback(run.cfg, used))
+    v, template = run.cfg.verifier, prompts.read_template(run.cfg.verifier)
+    lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
+    with lock, unmoved(run.path, "attempts were verified") as intact:
+        # Everything that decides verdicts, except texts of attempts, their log-probs and votes.
+        made_by = identity(run.cfg, template)
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
         made_from = outcomes.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
+        if v.kind == "generate":
+            return generated.verify(original, run, template, made_from)
         if v.fit_temperature or v.calibration == "graded":  # these depend on all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
         if v.fit_temperature:
@@ -104,12 +92,13 @@ def dry_run(run: Run, verb: str, on_cluster: bool) -> None:
     judges = verb == "run" and "verify" in run.cfg.stages
     if judges and run.cfg.verifier.kind == "generate":
         template = prompts.read_template(run.cfg.verifier)
-        judge = generated.judge_of(run, identity(run.cfg, verifier_as_model(run.cfg), template))
+        judge = generated.judge_of(run, identity(run.cfg, template))
         generated.dry_run(run, judge, template, expected, on_cluster)
 
 
-def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
+def identity(cfg: RunConfig, template: str) -> dict[str, Any]:
     """Return everything that decides log-probs, without loading the model."""
+    judge = verifier_as_model(cfg)
     v, args, local = cfg.verifier, judge.engine.args, find_local(str(cfg.verifier.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
@@ -144,7 +133,6 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
-    shutil.rmtree(prompts.work_folder(labels.folder), ignore_errors=True)  # a killed command's
     total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
         if len(before):
@@ -164,6 +152,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
             check(run, judged())
         return count
 
+    shutil.rmtree(plan.work, ignore_errors=True)  # a killed command's
     plan.work.mkdir(parents=True)
     try:
         if workers > 1 or cfg.cluster.address is not None:
@@ -230,14 +219,12 @@ def check(run: Run, attempts: pa.Table) -> None:
 def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[Part]) -> None:
     """Write the verdicts of the pending parts of attempts."""
     (run.path / "verdicts" / "_calibration.json").unlink(missing_ok=True)
-    v, keys, bases = run.cfg.verifier, attempts["key"].to_numpy(), of_labels(attempts, "base_")
+    v, bases = run.cfg.verifier, of_labels(attempts, "base_")
     fit = calibrate.fit(run, attempts)[0] if v.fit_temperature else None
-    temperature, written = fit.temperature if fit else v.temperature, 0
+    temperature = fit.temperature if fit else v.temperature
     logprobs = of_labels(attempts, "logprob_").astype(np.float64)
     raw, calibrated = np.exp(logprobs), calibration.calibrate(logprobs, bases, temperature)
     columns = {
-        "question_id": tables.question_ids(run).take(pa.array(keys >> 32)),
-        "trial": keys & 0xFFFFFFFF,
         **label_columns(logprobs, "logprob_"),
         **label_columns(bases, "base_"),
         **label_columns(raw, "raw_"),
@@ -247,14 +234,6 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[P
         "label": np.array(LABELS)[calibrated.argmax(axis=1)],
         "tokens": attempts["tokens"],
         "cut": attempts["cut"],
-        **{
-            name: pa.nulls(len(attempts), VERDICTS.field(name).type) for name in ("points", "votes")
-        },
     }
-    table = pa.table(columns, schema=VERDICTS)
-    for part in pending:
-        rows = table.filter(pc.equal(attempts["part"], part.stem))
-        VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
-        written += rows.num_rows
-    VERDICTS_TABLE.sweep(run)
+    written = calibrate.write_verdicts(run, attempts, columns, made_from, pending)
     note(f"verify: {written} verdicts, T={temperature:g}, calibration={v.calibration}")

@@ -21,15 +21,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.numerics.checks import (
+from bayes_at_n.scoring.numerics.inputs import (
     UNIT,
     Floats,
+    Ints,
     check_confidence,
     check_probabilities,
     check_whole,
     nonnegative_array,
 )
-from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.scoring.numerics.results import Summary, result, within
 
 DRAWS = 4_000  # of a posterior

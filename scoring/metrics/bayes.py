@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from bayes_at_n.scoring.numerics.checks import Bounds, check_positive, check_whole
 from bayes_at_n.scoring.numerics.inputs import (
+    Bounds,
     Counts,
     Floats,
     Outcomes,
     Weights,
+    check_positive,
     check_trials,
+    check_whole,
     counts_and_prior,
     outcome_counts,
     weighted_counts,

@@ -11,24 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.passk import spectrum, upper_half
-from bayes_at_n.scoring.numerics.checks import check_k, check_share
 from bayes_at_n.scoring.numerics.credit import (
-    at_least,
-    opposite_moments,
-    spectrum_moments,
-    subset_scores,
-)
-from bayes_at_n.scoring.numerics.estimate import (
     Posterior,
+    at_least,
     blend,
     blend_variance,
     check_powers,
     credit_posterior,
     enough_binary,
     interval_of,
+    opposite_moments,
+    spectrum_moments,
     subset_mean,
+    subset_scores,
 )
-from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes
+from bayes_at_n.scoring.numerics.inputs import Floats, Outcomes, check_k, check_share
 from bayes_at_n.scoring.numerics.results import result
 
 

@@ -18,10 +18,16 @@ import numpy as np
 import scipy
 
 from bayes_at_n.scoring.metrics.votes import Ballots
-from bayes_at_n.scoring.numerics.checks import UNIT
-from bayes_at_n.scoring.numerics.credit import Credit, binomial, by_state, subset_scores
-from bayes_at_n.scoring.numerics.estimate import blend, blend_sigma, subset_mean
-from bayes_at_n.scoring.numerics.inputs import Counts, Floats, Ints, Outcomes, binary_counts
+from bayes_at_n.scoring.numerics.credit import (
+    Credit,
+    binomial,
+    blend,
+    blend_sigma,
+    by_state,
+    subset_mean,
+    subset_scores,
+)
+from bayes_at_n.scoring.numerics.inputs import UNIT, Counts, Floats, Ints, Outcomes, binary_counts
 from bayes_at_n.scoring.numerics.results import (
     Summary,
     normal_quantile,

@@ -19,27 +19,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.checks import Bounds, bounded_array, check_k, check_share
 from bayes_at_n.scoring.numerics.credit import (
     Credit,
     at_least,
     by_state,
-    hypergeometric,
-    log_power,
-    power_moments,
-    subset_scores,
-)
-from bayes_at_n.scoring.numerics.estimate import (
     credit_posterior,
     enough_binary,
+    hypergeometric,
     interval_of,
+    log_power,
+    power_moments,
     subset_mean,
+    subset_scores,
 )
 from bayes_at_n.scoring.numerics.inputs import (
+    Bounds,
     Floats,
     Ints,
     Outcomes,
     Weights,
+    bounded_array,
+    check_k,
+    check_share,
     check_trials,
     counts_and_prior,
     weighted_counts,

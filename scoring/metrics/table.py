@@ -69,10 +69,8 @@ from bayes_at_n.scoring.metrics.votes import (
     weighted_cons_at_k,
     weighted_cons_at_k_sigma,
 )
-from bayes_at_n.scoring.numerics.checks import check_k, check_share
-from bayes_at_n.scoring.numerics.credit import at_least, by_state
-from bayes_at_n.scoring.numerics.estimate import check_powers, enough_binary
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes
+from bayes_at_n.scoring.numerics.credit import at_least, by_state, check_powers, enough_binary
+from bayes_at_n.scoring.numerics.inputs import Floats, Ints, Outcomes, check_k, check_share
 from bayes_at_n.scoring.numerics.results import Summary as Summary
 from bayes_at_n.scoring.numerics.results import result
 

@@ -27,15 +27,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics.checks import check_k, check_whole, with_masks
 from bayes_at_n.scoring.numerics.credit import BLOCK
 from bayes_at_n.scoring.numerics.inputs import (
     Counts,
     Floats,
     Ints,
     Outcomes,
+    check_k,
     check_trials,
+    check_whole,
     outcome_counts,
+    with_masks,
 )
 from bayes_at_n.scoring.numerics.results import question_sigma, result
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import scipy
 
-from bayes_at_n.scoring.numerics.checks import Bounds, check_bounds, check_confidence
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import Bounds, Floats, Ints, check_bounds, check_confidence
 
 Clusters: TypeAlias = Iterable[Any] | None
 

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.numerics.checks import (
+from bayes_at_n.scoring.numerics.inputs import (
+    Floats,
     bounded_array,
     check_confidence,
     check_positive,
     finite_array,
 )
-from bayes_at_n.scoring.numerics.inputs import Floats
 from bayes_at_n.scoring.numerics.results import Summary, result
-from bayes_at_n.scoring.ranking.planning import fewest_trials
+from bayes_at_n.scoring.ranking.compare import fewest_trials
 
 LEVEL = 0.05
 """Of errors in two looks: "different" of two that score the same, "equivalent" of two that do not.

@@ -17,10 +17,10 @@ expect. docs/adaptive.md has the guarantee and its proof.
 
 from bayes_at_n.scoring.sequential.bank import BankSequence as BankSequence
 from bayes_at_n.scoring.sequential.bank import question_factors as question_factors
-from bayes_at_n.scoring.sequential.decisions import Target as Target
-from bayes_at_n.scoring.sequential.decisions import claimed as claimed
-from bayes_at_n.scoring.sequential.planning import Simulated as Simulated
-from bayes_at_n.scoring.sequential.planning import simulate as simulate
+from bayes_at_n.scoring.sequential.batch import Target as Target
+from bayes_at_n.scoring.sequential.batch import claimed as claimed
 from bayes_at_n.scoring.sequential.race import Look as Look
 from bayes_at_n.scoring.sequential.race import MeanSequence as MeanSequence
 from bayes_at_n.scoring.sequential.race import Race as Race
+from bayes_at_n.scoring.sequential.race import Simulated as Simulated
+from bayes_at_n.scoring.sequential.race import simulate as simulate

@@ -24,14 +24,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from bayes_at_n.scoring.numerics.checks import (
+from bayes_at_n.scoring.numerics.inputs import (
+    Floats,
+    Ints,
     bounded_array,
     check_confidence,
     check_positive,
     check_whole,
     finite_array,
 )
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
 from bayes_at_n.scoring.sequential import wealth
 
 STEPS: Floats = np.array([0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 10.0])  # of half the width, to bet on

@@ -24,12 +24,25 @@ betting", 2024, with a guess for each question, so that differences between ques
 All arrays have leading axes of runs: (R, K, M) for K models; a stake's index comes last.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import numba
 import numpy as np
 
-from bayes_at_n.scoring.numerics.compiled import compiled
 from bayes_at_n.scoring.numerics.inputs import Bools, Floats, Ints
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile on first use, without the interpreter lock, and keep the result on the disk."""
+    try:
+        made: Function = numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        made = numba.njit(nogil=True)(function)
+    return made
+
 
 # Stakes are sizes of an effect: a difference of means over its standard deviation in one round.
 # Most weight is where 8 to 80 rounds decide; the small ones are for intervals after hundreds.

@@ -17,8 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.metric import Metric, Value
-from bayes_at_n.scoring.numerics.checks import check_whole
-from bayes_at_n.scoring.numerics.inputs import Bools, Counts, Floats, Ints, outcome_counts
+from bayes_at_n.scoring.numerics.inputs import (
+    Bools,
+    Counts,
+    Floats,
+    Ints,
+    check_whole,
+    outcome_counts,
+)
 
 Resample = Literal["columns", "rows"]
 Result = TypeVar("Result")

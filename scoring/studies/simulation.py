@@ -17,10 +17,77 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bayes_at_n.scoring.numerics import coins
-from bayes_at_n.scoring.numerics.checks import check_probabilities, check_whole, number_array
-from bayes_at_n.scoring.numerics.inputs import Floats, Ints
+from bayes_at_n.scoring.numerics.inputs import (
+    Floats,
+    Ints,
+    check_probabilities,
+    check_whole,
+    number_array,
+    stream,
+)
 from bayes_at_n.scoring.ranking.ranks import kendall_tau_b
+
+# Questions of the papers' mimics of models.
+QUESTIONS = 30
+
+# Separate streams for separate purposes, so that one seed may serve several functions.
+COINS, TOSSES, SEPARATION, ORIGINALS, UPDATES, STUDY = range(6)
+PROPOSALS = 1024
+
+
+def beta_given_mean(
+    rng: np.random.Generator, a: float, b: float, mean: float, questions: int, sets: int
+) -> Floats:
+    """Draw independent Beta(a, b) probabilities given their mean; exact, not approximate.
+
+    All but the last probability are drawn freely and the last is what the mean leaves over. Given
+    the sum, the density of the first ones is proportional to the product of all the Beta densities,
+    so a proposal is accepted with probability f(last) / max f, which needs a and b above 1. That
+    falls fast for a mean beyond four of its standard deviations. Shape (sets, questions).
+
+    >>> p = beta_given_mean(stream(0), 7.0, 11.0, 0.3642, questions=30, sets=2)
+    >>> p.shape, p.mean(axis=1).round(12).tolist()
+    ((2, 30), [0.3642, 0.3642])
+    """
+    mode = (a - 1) / (a + b - 2)
+    accepted: list[Floats] = []
+    while sum(map(len, accepted)) < sets:
+        head = rng.beta(a, b, (PROPOSALS, questions - 1))
+        last = questions * mean - head.sum(axis=1)
+        chance = rng.random(PROPOSALS)
+        inside = (last > 0) & (last < 1)
+        head, last, chance = head[inside], last[inside], chance[inside]
+        log_ratio = (a - 1) * np.log(last / mode) + (b - 1) * np.log((1 - last) / (1 - mode))
+        proposals = np.concatenate([head, last[:, None]], axis=1)
+        accepted.append(proposals[chance < np.exp(log_ratio)])
+    return np.concatenate(accepted)[:sets]
+
+
+def tossed(
+    rng: np.random.Generator, p: Floats, shape: tuple[int, ...], steps: Sequence[int]
+) -> Iterator[Ints]:
+    """Yield successes of every coin after each number of tosses in ``steps``: one array that grows.
+
+    p broadcasts to the shape.
+    """
+    correct = np.zeros(shape, dtype=np.int64)
+    for n, before in zip(steps, [0, *steps], strict=False):
+        if n == before + 1:  # five times as fast as a binomial of one
+            correct += rng.random(shape) < p
+        else:
+            correct += rng.binomial(n - before, p, shape)
+        yield correct
+
+
+def check_steps(values: Sequence[int], name: str) -> list[int]:
+    """Return increasing whole numbers, each at least 1, as a list of int."""
+    steps = number_array(list(values), name)
+    if steps.ndim != 1 or steps.size == 0 or steps.dtype.kind not in "iu":
+        raise ValueError(f"{name} is {values!r}: pass a sequence of whole numbers, as in (1, 2, 4)")
+    if steps[0] < 1 or (steps[1:] <= steps[:-1]).any():
+        raise ValueError(f"{name} is {values!r}: pass increasing numbers, each at least 1")
+    return [int(step) for step in steps]
+
 
 COIN_MEANS = (
     *(0.2332, 0.2545, 0.3604, 0.3642, 0.3642, 0.4466),
@@ -68,9 +135,7 @@ def coin_models(seed: int, sets: int | None = None) -> Floats:
     """
     count = 1 if sets is None else check_whole(sets, "sets", least=1)
     models = [
-        coins.beta_given_mean(
-            coins.stream(seed, coins.COINS, i), i, 18 - i, mean, coins.QUESTIONS, count
-        )
+        beta_given_mean(stream(seed, COINS, i), i, 18 - i, mean, QUESTIONS, count)
         for i, mean in zip(COIN_SHAPES, COIN_MEANS, strict=True)
     ]
     p = np.stack(models, axis=1)
@@ -104,7 +169,7 @@ def tosses(
     shape = (*chances.shape[:-1], check_whole(trials, "trials", least=1))
     check_whole(seed, "seed", least=0)
     return (
-        (coins.stream(seed, coins.TOSSES, i).random(shape) < chances).view(np.uint8)
+        (stream(seed, TOSSES, i).random(shape) < chances).view(np.uint8)
         for i in range(check_whole(matrices, "matrices", least=1))
     )
 
@@ -131,15 +196,15 @@ def separation_curve(
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"p_a has {a.shape[-1]} questions and p_b {b.shape[-1]}: pass the same")
     pair = np.stack(np.broadcast_arrays(a, b))
-    steps = coins.check_steps(trials, "trials")
+    steps = check_steps(trials, "trials")
     count = check_whole(replicates, "replicates", least=1)
     # Bounds memory, and depends on nothing but the arguments: results must not either.
     chunk = max(1, 2**19 // pair.size)
     sums = np.zeros((3, *pair.shape[1:-1], len(steps)))
     for first in range(0, count, chunk):
-        rng = coins.stream(seed, coins.SEPARATION, first)
+        rng = stream(seed, SEPARATION, first)
         shape = (min(chunk, count - first), *pair.shape)
-        for i, correct in enumerate(coins.tossed(rng, pair, shape, steps)):
+        for i, correct in enumerate(tossed(rng, pair, shape, steps)):
             sums[..., i] += _separation(correct, steps[i])
     return Separation(*(sums / count))
 
@@ -177,9 +242,7 @@ def original_models(seed: int) -> Floats:
     [0.3021, 0.3166, 0.4144, 0.4985, 0.5351, 0.5759, 0.6679, 0.7487]
     """
     rows = [
-        coins.beta_given_mean(
-            coins.stream(seed, coins.ORIGINALS, model), a, b, mean, coins.QUESTIONS, 1
-        )
+        beta_given_mean(stream(seed, ORIGINALS, model), a, b, mean, QUESTIONS, 1)
         for model, ((a, b), mean) in enumerate(zip(ORIGINAL_SHAPES, ORIGINAL_MEANS, strict=True))
     ]
     return np.concatenate(rows)
@@ -206,7 +269,7 @@ def updated_models(shapes: npt.ArrayLike, replicates: int, seed: int) -> Floats:
             f"shapes is {pairs.tolist()}: pass finite numbers above 1, shape (models, 2)"
         )
     count = check_whole(replicates, "replicates", least=1)
-    return _updates(coins.stream(seed, coins.UPDATES), pairs, count)
+    return _updates(stream(seed, UPDATES), pairs, count)
 
 
 def prior_study(
@@ -237,14 +300,14 @@ def prior_study(
     ((3, 2), [True, True], 0)
     """
     count = check_whole(replicates, "replicates", least=2)
-    steps, weights = coins.check_steps(trials, "trials"), coins.check_steps(strengths, "strengths")
+    steps, weights = check_steps(trials, "trials"), check_steps(strengths, "strengths")
     original = original_models(seed)
     # tau and gain: how many are defined, their sum, their sum of squares.
     sums = np.zeros((2, 3, 1 + len(weights), len(steps)))
     changed, update_tau = 0, 0.0
     for first in range(0, count, CHUNK):
         size = min(CHUNK, count - first)
-        of_updates, of_priors, of_trials = coins.stream(seed, coins.STUDY, first).spawn(3)
+        of_updates, of_priors, of_trials = stream(seed, STUDY, first).spawn(3)
         updates = _updates(of_updates, ORIGINAL_SHAPES, size)
         prior = _trial_correct(of_priors, np.broadcast_to(original, updates.shape), weights)
         prior = np.pad(prior, [(0, 0), (1, 0), (0, 0)])  # the uniform prior first
@@ -273,12 +336,12 @@ def _updates(rng: np.random.Generator, shapes: npt.ArrayLike, count: int) -> Flo
     original = np.asarray(shapes)
     moved = original + rng.choice([-1, 1], (count, *original.shape))
     a, b = moved[..., :1], moved[..., 1:]
-    return rng.beta(a, b, (count, len(original), coins.QUESTIONS))
+    return rng.beta(a, b, (count, len(original), QUESTIONS))
 
 
 def _trial_correct(rng: np.random.Generator, p: Floats, steps: list[int]) -> Ints:
     """Correct trials over all questions after each N of steps, (size, steps, models)."""
-    return np.stack([c.sum(axis=-1) for c in coins.tossed(rng, p, p.shape, steps)], axis=1)
+    return np.stack([c.sum(axis=-1) for c in tossed(rng, p, p.shape, steps)], axis=1)
 
 
 def _mean_and_error(sums: Floats) -> tuple[Floats, Floats]:

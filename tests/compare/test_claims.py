@@ -64,9 +64,12 @@ def test_datasets_are_pooled_and_the_gate_asks_people_too(tmp_path: Path, capsys
     assert value == pytest.approx(np.mean(values)) and "people" not in pooled
     (tmp_path / "policy.yaml").write_text("datasets: {x: {better: 0}}")
     gate = ["compare", f"runs={tmp_path}", "model=base,new", f"gate={tmp_path}/policy.yaml"]
+    gate.append(f"out={tmp_path}/out")
     assert main.main(gate) == 4 and "human labels" in capsys.readouterr().out
     (tmp_path / "policy.yaml").write_text("datasets: {x: {no_worse: 90}}")
     assert main.main(gate) == 0 and "any look" not in capsys.readouterr().out.splitlines()[-1]
+    [row] = json.loads((tmp_path / "out" / "gate.json").read_text())["datasets"]
+    assert row["labels_low"] < row["labels"] < row["labels_high"]
     (tmp_path / "policy.yaml").write_text("datasets: {x: {better: 0}}")
     for name in ("base", "new"):
         (tmp_path / "x" / name / "labels" / "ana.jsonl").unlink()

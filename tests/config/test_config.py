@@ -77,41 +77,24 @@ def test_a_model_may_choose_the_sampling_and_the_command_line_wins() -> None:
     assert compose.load(["sampling.max_tokens=7"]).sampling.max_tokens == 7
 
 
-# Limits of values, in the order of the dataclasses.
+# A limit of every kind, and every rule that one setting can break, in the order of the dataclasses.
 LIMITS = """
-model.id=null; model.dtype=float7; model.context=0; model.template_date=hello
-model.chat_template_kwargs=3; model.name=a/b; dataset.name=a/b; dataset.limit=0
-dataset.where='year = 3'; dataset.where='a == 1 or b == 2'
-dataset.gold_after=' '; dataset.boxes=first; dataset.judge=some; dataset.answer=maths
-dataset.fields.choices=[1]; dataset.conventions.lists=x; dataset.conventions.tolerance=-1
-prompt.template=hello; prompt.kind=talk; prompt.system_role=boss; prompt.stop=['']
-prompt.shots=-1; prompt.shots=2; prompt.shots_from=''; prompt.shuffle=all; prompt.shuffle=trial
-prompt.shuffle_seed=-1
-sampling.trials=0; sampling.trials=99999999999999999999; sampling.trials=many; sampling.trials=1.5
-sampling.trials=''; sampling.trials=null; sampling.max_tokens=0; sampling.seed=-1
-sampling.seed=99999999999999999999; sampling.seeds=own; sampling.temperature=hot
-sampling.temperature=-0.1; sampling.temperature=nan; sampling.temperature=0; sampling.top_p=0
-sampling.top_p=nan; sampling.top_k=0; engine.batch_size=0; engine.batch_size=2.5; engine.in_flight=0
-engine.replicas=all; engine.tensor_parallel_size=null; engine.gpu_memory_utilization=1.5
-engine.device=cpu; engine.name=sglang; engine.price_in=-1; engine.price_out=inf; engine.api=x
-engine.patience_s=inf; engine.timeout_s=0; engine.url=[http://h/v1]
-verifier.id=''; verifier.prompt=''; verifier.kind=x; verifier.dtype=x
-verifier.labels={correct: ''}; verifier.context=0; verifier.calibration=x; verifier.clip=0
-verifier.content_free=[]; verifier.content_free=[a,a]; verifier.average=x; verifier.temperature=0
-verifier.least_mass=1; verifier.batch_size=0; verifier.engine.name=transformer
-verifier.engine.batch_size=3; verifier.engine.tensor_parallel_size=0; verifier.engine.device=cpu
-verifier.engine.gpu_memory_utilization=0; verifier.engine.replicas=0; labels.file=''
-labels.sample=0
-grading.timeout_s=0; grading.memory_mb=255; grading.workers=0; grading.compat=x
-scoring.confidence=95; scoring.metrics=[pass@0]; scoring.metrics=[pas@2]; scoring.prior=x
-scoring.caps=[0]; scoring.forecast=0; prior.trials=3; prior.weight=0; rubric.names=['']
-thresholds.file=''; thresholds.scope=all; cluster.time=90; cluster.cpus=0; cluster.memory=lots
-cluster.partition='a b'; cluster.account=''; cluster.qos='a b'; cluster.options=[x]; cluster.gpus=-1
-cluster.workers=0; cluster.max_running=0; cluster.warn_s=0; cluster.warn_s=86400
-cluster.cpu_jobs.time=90; budget.tokens=-1; budget.gpu_hours=inf; budget.money=nan; budget.money=3
-budget.until=soon; sampling.min_p=2; sampling.thinking_budget=4; sampling.repetition_penalty=0
-sampling.repetition_detection.max_pattern_size=4; track.to=[x]
-track.project=''; stages=[prepare,genrate]; stages=[]; trust=maybe
+model.id=null; model.dtype=float7; model.context=0; model.template_date=hello; model.name=a/b
+model.chat_template_kwargs=3; dataset.where='year = 3'; dataset.where='a == 1 or b == 2'
+dataset.gold_after=' '; dataset.answer=maths; dataset.fields.choices=[1]
+dataset.conventions.tolerance=-1; prompt.template=hello; prompt.stop=['']; prompt.shots=-1
+prompt.shots=2; prompt.shuffle=trial; sampling.trials=99999999999999999999; sampling.trials=many
+sampling.trials=1.5; sampling.trials=''; sampling.trials=null; sampling.seed=99999999999999999999
+sampling.temperature=nan; sampling.temperature=0; sampling.top_p=0; sampling.min_p=2
+sampling.thinking_budget=4; sampling.repetition_detection.max_pattern_size=4; engine.batch_size=2.5
+engine.replicas=all; engine.gpu_memory_utilization=1.5; engine.device=cpu; engine.name=sglang
+engine.price_out=inf; engine.url=[http://h/v1]; verifier.labels={correct: ''}
+verifier.content_free=[]; verifier.content_free=[a,a]; verifier.least_mass=1
+verifier.engine.name=transformer; verifier.engine.batch_size=3; verifier.engine.device=cpu
+grading.memory_mb=255; scoring.confidence=95; scoring.metrics=[pass@0]; scoring.metrics=[pas@2]
+scoring.caps=[0]; prior.trials=3; cluster.time=90; cluster.memory=lots; cluster.partition='a b'
+cluster.options=[x]; cluster.warn_s=86400; cluster.cpu_jobs.time=90; budget.money=3
+budget.until=soon; track.to=[x]; stages=[prepare,genrate]; stages=[]; trust=maybe
 """
 TOGETHER = [  # that are refused together: the line begins with the key of the last
     "verifier.prompt=official verifier.official.sha256=x",

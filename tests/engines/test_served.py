@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.sampling import SamplingConfig
+from bayes_at_n.pipeline.config.protocol import SamplingConfig
 from bayes_at_n.pipeline.engines import served
 from bayes_at_n.pipeline.engines.client import Retryable
 from bayes_at_n.pipeline.engines.served import Response, SampleRequest

@@ -7,7 +7,7 @@ import numpy as np
 from bayes_at_n.pipeline.compare.cohort import Cohort, from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, StudyConfig
-from bayes_at_n.pipeline.paper import printed
+from bayes_at_n.pipeline.paper import studies
 
 TINY = {
     "matrices": 20,
@@ -39,6 +39,6 @@ def made(models: int = 3, trials: int = 12, seed: int = 0, dataset: str = "sums"
 def the_papers(task: str, models: int = 20, trials: int = 12) -> Cohort:
     """A made-up cohort under the names of the paper's models, the last first."""
     cohort = made(models, trials, seed=len(task) + sum(map(ord, task)), dataset=task)
-    names = [printed.short_names()[models - i] for i in range(models)]
+    names = [studies.short_names()[models - i] for i in range(models)]
     ids = [f"q{i}" for i in range(10)]
     return from_arrays(task, names, ids, np.asarray(cohort.matrix().data))

@@ -7,7 +7,7 @@ from made_cohorts import made, the_papers, tiny
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare.cohort import from_arrays
-from bayes_at_n.pipeline.paper import index, ordering, printed, studies
+from bayes_at_n.pipeline.paper import ordering, reproduce, studies
 from bayes_at_n.pipeline.paper.reproduce import STUDIES
 from bayes_at_n.scoring.studies import convergence
 
@@ -19,7 +19,7 @@ def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
     scores = np.asarray(cohorts[0].matrix().data).mean(axis=(1, 2))
     # Eleven rows are models; the other nine rows go to the other models in AIME'25's order.
     other = np.asarray(cohorts[1].matrix().data).mean(axis=(1, 2))
-    named, rows = printed.rows_001()
+    named, rows = studies.rows_001()
     for i, name in enumerate(cohorts[0].names):
         if name in named.values():
             assert found.numbers[f"ranks.001.{name}.aime25.plain"] == 1 + (scores > scores[i]).sum()
@@ -27,7 +27,7 @@ def test_ranks_are_the_papers_rule_and_name_its_rows() -> None:
     rest = [i for i, name in enumerate(cohorts[0].names) if name not in named.values()]
     first = min(rest, key=lambda i: (-scores[i], i))
     assert found.numbers[f"ranks.001.{rows[0]}.aime24.plain"] == 1 + (other > other[first]).sum()
-    forced = {n.id for n in printed.numbers() if n.by_construction}
+    forced = {n.id for n in studies.numbers() if n.by_construction}
     assert forced == {f"ranks.001.{row}.aime25.plain" for row in rows} and len(rows) == 9
     # gpt-oss-high and -medium: Table 6 numbers 7 and 9 are positions 13 and 11 here.
     c = scoring.compare(*np.asarray(cohorts[0].matrix().data)[[13, 11]])
@@ -74,13 +74,13 @@ def test_the_papers_twenty_are_ranked_apart_from_others() -> None:
 
 def test_where_no_replicate_converges_the_number_is_nan_not_missing() -> None:
     close = (np.random.default_rng(3).random((11, 10, 12)) < 0.5).astype(int)
-    names = [printed.short_names()[n] for n in printed.ELEVEN]
+    names = [studies.short_names()[n] for n in studies.ELEVEN]
     cohort = from_arrays("hmmt25", names, [f"q{i}" for i in range(10)], close)
     found = ordering.convergence(tiny(convergence_replicates=20), [cohort]).numbers
     assert np.isnan(found["convergence.000.hmmt25.bayes"])
     assert np.isnan(found["convergence.000.hmmt25.worst"])
     assert found["convergence.000.hmmt25.bayes.other"] == 12
-    rows = {row["id"]: row for row in index.comparison(found).rows}
+    rows = {row["id"]: row for row in reproduce.comparison(found).rows}
     row = rows["convergence.000.hmmt25.bayes"]
     assert (row["ours"], row["other"], row["finding"]) == ("none", "12", "never converged")
     assert rows["convergence.000.brumo25.bayes"]["finding"] == "no records"

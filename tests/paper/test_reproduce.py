@@ -13,7 +13,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.paper import index, printed, reproduce, schemata, spending
+from bayes_at_n.pipeline.paper import methods, reproduce, spending, studies
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -90,7 +90,7 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
     assert str(out / "index.html") in output.out
     assert "agrees: " in output.err
     rows = json.loads((out / "printed.json").read_text())["rows"]
-    assert len(rows) == len(printed.numbers())
+    assert len(rows) == len(studies.numbers())
     findings = {row["id"]: row["finding"] for row in rows}
     assert findings["separation.rho.1.645"] == "agrees"
     assert findings["cost.hours.aime24"] == "no records"
@@ -110,7 +110,7 @@ def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
     assert total["hours"] == pytest.approx(6 * 2.0)
     assert total["completion"] == pytest.approx(180 * 5 / 1e6)
     assert total["each"] == pytest.approx(8)
-    found = schemata.rubrics(quick(), made)
+    found = methods.rubrics(quick(), made)
     rows = {
         row["model"]: row
         for row in found.tables["fig7_scores"].rows
@@ -135,7 +135,7 @@ def cohort_rubric(name, made):
 
 def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(tmp_path):
     rng = np.random.default_rng(0)
-    names = [*printed.short_names().values()]
+    names = [*studies.short_names().values()]
     data = (rng.random((20, 5, 8)) < np.linspace(0.95, 0.05, 20)[:, None, None]).astype(int)
     ids = [f"q{i}" for i in range(5)]
     known = from_arrays("aime25", names, ids, data)
@@ -203,7 +203,7 @@ def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_
 def test_a_printed_number_outside_our_spread_does_not_plainly_agree() -> None:
     numbers = {"separation.n.1.645": 217.0, "separation.n.1.645.low": 206.0}
     numbers |= {"separation.n.1.645.high": 227.0, "coins.gold.LLM1": 9}
-    rows = {row["id"]: row["finding"] for row in index.comparison(numbers, ["tau"]).rows}
+    rows = {row["id"]: row["finding"] for row in reproduce.comparison(numbers, ["tau"]).rows}
     assert rows["separation.n.1.645"] == "outside spread"
     assert rows["coins.gold.LLM1"] == "differs"
     assert rows["tau.001.aime25.n80"] == "not made"

@@ -8,14 +8,14 @@ from made_cohorts import tiny
 from scipy.stats import kendalltau, norm
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.paper import printed, simulated
+from bayes_at_n.pipeline.paper import simulated, studies
 from bayes_at_n.scoring.studies import simulation
 
 
 def test_coins_agree_with_the_papers_pattern_and_with_scipy() -> None:
     plan = tiny(coin_sets=100)
     found = simulated.coins(plan, [])
-    by_id = {n.id: n for n in printed.numbers()}
+    by_id = {n.id: n for n in studies.numbers()}
     for key in (k for k in found.numbers if k in by_id):
         assert by_id[key].agrees(found.numbers[key]), key
     # The commonest whole row, and how often the printed one comes out, counted by hand.
@@ -59,7 +59,7 @@ def test_separation_lies_where_the_paper_and_a_normal_approximation_put_it() -> 
 
 def test_priors_meet_the_anchors() -> None:
     found = simulated.priors(tiny(prior_replicates=3000), [])
-    by_id = {n.id: n for n in printed.numbers()}
+    by_id = {n.id: n for n in studies.numbers()}
     for key in (k for k in found.numbers if k in by_id):
         assert by_id[key].agrees(found.numbers[key]), key
     shares = [row["share"] for row in found.tables["fig2a_001"].rows]

@@ -86,7 +86,7 @@ def a_separation(models: int, questions: int) -> Figure:
     z = 0.127 * np.sqrt(n)
     p = stats.norm.cdf(z)
     probability, scores = Curve(n, p, p - 0.05, p), Curve(n, z, z * 0.8, z * 1.2)
-    return studies.separation(probability, scores, [80, 199, 285], "LLM10, LLM9")
+    return studies.separation(probability, scores, [80, 199, 285], "LLM10, LLM9", [1.645, 1.96])
 
 
 def a_prior_gain(models: int, questions: int) -> Figure:
@@ -182,8 +182,7 @@ def test_forest_draws_means_and_intervals_best_first() -> None:
 
 def widths(axes: Axes) -> Any:
     """Of stacked bars, a row each, the parts."""
-    corners = [part.get_path().vertices.reshape(-1, 5, 2) for part in axes.patches]
-    return np.stack([studies[:, 1, 0] - studies[:, 0, 0] for studies in corners], axis=1)
+    return np.transpose([[bar.get_width() for bar in of_set] for of_set in axes.containers])
 
 
 def test_subsets_end_at_the_share_that_settled() -> None:

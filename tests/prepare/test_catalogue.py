@@ -11,8 +11,7 @@ from helpers import Capsys, write_questions
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.dataset import DatasetConfig
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import DatasetConfig, ModelConfig
 from bayes_at_n.pipeline.prepare import catalogue, models
 from bayes_at_n.prompts import fill, options, render, turns
 from bayes_at_n.verifiers.answers.kinds import OR

@@ -13,8 +13,8 @@ from helpers import demo_questions, grades, make_run, write_questions
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.dataset import DatasetConfig, FieldNames
 from bayes_at_n.pipeline.config.folder import load_folder
+from bayes_at_n.pipeline.config.protocol import DatasetConfig, FieldNames
 from bayes_at_n.pipeline.grade import stage as grading
 from bayes_at_n.pipeline.prepare import questions, questions_table
 from bayes_at_n.pipeline.prepare.stage import prepare

@@ -11,7 +11,7 @@ import yaml
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import to_markdown
-from bayes_at_n.pipeline.paper import printed
+from bayes_at_n.pipeline.paper import studies
 from bayes_at_n.pipeline.prepare import estimate
 from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.runfolder import Totals
@@ -79,9 +79,9 @@ def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
     rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
-    kinds = [(title, 20, task) for task, title in printed.TASKS.items()] + [("total", 80, "total")]
+    kinds = [(title, 20, task) for task, title in studies.TASKS.items()] + [("total", 80, "total")]
     for title, runs, task in kinds:
-        tokens, hours = printed.values([f"cost.completion.{task}", f"cost.hours.{task}"])
+        tokens, hours = studies.values([f"cost.completion.{task}", f"cost.hours.{task}"])
         gpu = 1e6 * tokens / 2000 / 3600 + runs * 15 / 60
         disk = tokens * estimate.BYTES_PER_TOKEN / 1000
         shown = [f"{tokens:,.1f}", f"{hours:,.1f}", f"{disk:.1f}", f"{gpu:.0f}"]
@@ -91,9 +91,9 @@ def test_the_table_of_the_docs_is_the_papers_numbers_and_arithmetic() -> None:
 
 def test_the_faq_has_the_twenty_models_and_what_each_takes() -> None:
     root = Path(__file__).parents[2]
-    printed = to_markdown(models.table("H100"))
+    studies = to_markdown(models.table("H100"))
     page = (root / "docs" / "faq.md").read_text(encoding="utf-8")
-    assert printed in page, "docs/faq.md is old: put in what python -m benchmarks.models prints"
+    assert studies in page, "docs/faq.md is old: put in what python -m benchmarks.models prints"
     configs = (root / "configs" / "model").glob("*.yaml")
     numbers = {path.stem: yaml.safe_load(path.read_text()).get("table_id") for path in configs}
     order = sorted((number, name) for name, number in numbers.items() if number)

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.compose import load
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import ModelConfig
 from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.prepare import models, stage
 from bayes_at_n.pipeline.store import runfolder

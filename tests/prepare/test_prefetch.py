@@ -184,7 +184,7 @@ def test_official_prompt(
     own = str(tmp_path / "own.txt")
 
     def made() -> dict[str, Any]:
-        record = outcomes.verdicts_made_of(judging)["asked"]
+        record = outcomes.verdicts_made_of(judging)["request"]
         of_scores = outcomes.judge_settings(judging) or {}
         assert of_scores.items() >= record.items()
         assert outcomes.read_verdicts(judging, []).pending == 0
@@ -204,7 +204,7 @@ def test_official_prompt(
 
     stage.verify(judging)
     assert made()["prompt"] == f"{FILE}:PROMPT"
-    assert "other inputs (asked, template, verifier)" in " ".join(capsys.readouterr().err.split())
+    assert "other inputs (request, template, verifier)" in " ".join(capsys.readouterr().err.split())
     theirs = verdicts(run)
     assert [row["logprob_a"] for row in theirs] != [row["logprob_a"] for row in ours]
 
@@ -243,7 +243,7 @@ def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) 
     measures = calibrate.pooled([run])
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
     record = outcomes.verdicts_made_of(run)
-    assert record["asked"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "
+    assert record["request"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "
     assert outcomes.read_verdicts(run, ["a"]).table.num_rows == 3
     own.write_text(own.read_text() + " Say A or B:")
     with pytest.raises(tables.Stale, match="template"):

@@ -18,8 +18,13 @@ from huggingface_hub import constants
 from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.config.dataset import DatasetConfig, FieldNames, parse_filter
-from bayes_at_n.pipeline.config.sampling import ModelConfig, PromptConfig
+from bayes_at_n.pipeline.config.protocol import (
+    DatasetConfig,
+    FieldNames,
+    ModelConfig,
+    PromptConfig,
+    parse_filter,
+)
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.prepare import models, questions, solved
 from bayes_at_n.pipeline.prepare.questions import Question

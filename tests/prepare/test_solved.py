@@ -1,6 +1,7 @@
 """Options and gold texts by likelihood: log-probs, borders, what counts, scores, refusals."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from scipy import stats
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config import compose
-from bayes_at_n.pipeline.prepare.solved import encoded
 from bayes_at_n.pipeline.prepare.stage import prepare
 from bayes_at_n.pipeline.store import selection
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
@@ -127,18 +127,6 @@ class Merging:
         return {"input_ids": [w.replace("_", " ") for w in text.replace(" ", " _").split(" ") if w]}
 
 
-def test_a_token_across_the_border_is_left_out_as_lm_evaluation_harness_does() -> None:
-    made = Merging()
-    assert encoded(made, "So the An", "swer is") == (
-        ["So", "_the".replace("_", " "), " An"],
-        [" is"],
-    )
-    assert encoded(made, "So ", "it is") == (["So"], [" it", " is"])
-    assert encoded(made, "", "it") == ([0], ["it"])
-    made.bos_token_id = "it"  # type: ignore[assignment]
-    assert encoded(made, "", "it is") == (["it"], [" is"])
-
-
 @pytest.mark.parametrize("by", ["sum", "token", "byte", "unconditional"])
 def test_what_counts_is_derived_from_what_is_stored(cloze: Run, by: str) -> None:
     before = sorted(path.name for path in cloze.attempts.iterdir())
@@ -215,6 +203,15 @@ def test_other_verbs_show_what_such_runs_score(
     assert not rows
     page = (tmp_path / "index.html").read_text()
     assert "Scores by likelihood" in page and ("log score" in page) == ("letters" in names)
+
+
+def test_bits_per_byte_are_compared_by_question(gold: Run, tmp_path: Path) -> None:
+    shutil.copytree(gold.path, tmp_path / "other")
+    assert main(["compare", str(gold.path), str(tmp_path / "other"), f"out={tmp_path}"]) == 0
+    [found] = json.loads((tmp_path / "compare.json").read_text())["datasets"]
+    [row] = found["bits_per_byte"]
+    assert row["low"] == row["value"] == row["high"] == 0
+    assert row["minus"] == "other" and row["questions"] == len(gold.questions)
 
 
 def test_an_attempt_shows_its_options(cloze: Run) -> None:

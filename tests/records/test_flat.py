@@ -55,7 +55,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts(run: Run) -> dict[tuple[str, int], str]:
-    keys, damage = tables.keyed(run, "attempts", [])[1], shards.Damage()
+    keys, damage = (
+        tables.encode(tables.streamed(run, "attempts", []), tables.question_ids(run)),
+        shards.Damage(),
+    )
     ids = tables.question_ids(run).to_pylist()
     read = tables.responses(run, keys, damage)
     assert not damage.lines

@@ -136,13 +136,3 @@ def test_what_is_not_sound_is_refused_and_the_rest_comes(there: Path, tmp_path: 
     runs = tmp_path / "runs"
     assert [p.name for p in (runs / "sums").iterdir()] == ["m"]
     assert not list(runs.glob(".import.*"))
-
-
-def test_names_cannot_leave_the_folder(there: Path, tmp_path: Path) -> None:
-    config = there / "sums" / "m" / "config.yaml"
-    config.write_text(config.read_text().replace("name: sums", "name: ../../x"))
-    with pytest.raises(UserError, match=r"\.\./\.\./x"):
-        bring(tmp_path, there, "tag=x")
-    assert not (tmp_path.parent / "x").exists()
-    with pytest.raises(UserError, match="source=RUN"):
-        bring(tmp_path, there, "model=n")

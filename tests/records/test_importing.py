@@ -36,6 +36,7 @@ from bayes_at_n.pipeline.records import folders as written
 from bayes_at_n.pipeline.records import importing
 from bayes_at_n.pipeline.records import runs as collected
 from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 
 
@@ -140,7 +141,7 @@ def test_texts_without_outcomes_are_attempts_to_grade(tmp_path: Path, capsys: Ca
     pairs = [("1+1?", "2"), ("2+2?", "4")]
     rows = [{"problem": p, "gold": g, "text": boxed(4)} for p, g in (*pairs, pairs[0])]
     runs = bring(tmp_path, write_lines(tmp_path / "own.jsonl", rows), *NAMES)
-    assert "d: no attempt is graded" in capsys.readouterr().err
+    assert "d: 3 attempts without an outcome; " in capsys.readouterr().err
     run = opened(runs / "d" / "m")
     questions = [(q["question_id"], q["problem"], q["gold"]) for q in run.questions]
     assert questions == [("d-00", "1+1?", "2"), ("d-01", "2+2?", "4")]
@@ -308,3 +309,22 @@ def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
         bring(tmp_path / "3", Path("harimo/scorio-math"), "revision=abc")
     with pytest.raises(UserError, match="no hub id"):
         bring(tmp_path / "3", Path("harimo/scorio-math/../x"), *NAMES)
+
+
+def test_a_source_is_several_files_or_a_pattern(tmp_path: Path, capsys: Capsys) -> None:
+    """Commas separate files, unless a file has that name; what a name matches is one import."""
+    row = {"problem": "1+1?", "gold": "2", "text": boxed(2), "correct": True}
+    first = write_lines(tmp_path / "a,1.jsonl", [row, row | {"correct": None}])
+    second = write_lines(tmp_path / "b.jsonl", [row])
+    for source, trials in (
+        (first, 2),
+        (f"{tmp_path}/*.jsonl", 3),
+        (f"['{first}',{second}]", 3),
+        (second, 1),
+    ):
+        runs = bring(tmp_path / f"{trials}{len(str(source))}", source, *NAMES)
+        assert outcomes.read(opened(runs / "d" / "m")).codes.shape == (1, trials)
+    assert "1 attempt without an outcome" in capsys.readouterr().err
+    for wrong in (f"{tmp_path}/*.csv", f"{second},{tmp_path}/c.jsonl"):
+        with pytest.raises(UserError, match=r"^source=.*c(sv|\.jsonl): (matches nothing|no such)"):
+            bring(tmp_path, wrong, *NAMES)

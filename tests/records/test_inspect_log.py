@@ -13,7 +13,7 @@ from record_files import bring, by_key, folders, opened, out, rows_of
 from test_exported_logs import same, two_runs
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.records import inspect_log
+from bayes_at_n.pipeline.records import logs
 from bayes_at_n.pipeline.records.importing import FORMATS
 from bayes_at_n.pipeline.records.logs import looks
 from bayes_at_n.pipeline.store import outcomes
@@ -83,10 +83,10 @@ def test_logs_are_known_by_their_content_and_read_part_by_part(tmp_path: Path) -
         path = make(tmp_path / "any.name", SAMPLES)
         kinds = [name for name, form in FORMATS.items() if looks(form, path, path.read_bytes())]
         assert kinds[0] == "inspect"
-        parts = list(inspect_log._records(path))
+        parts = list(logs._records(path))
         assert list(map(json.dumps, parts)) == list(map(json.dumps, [HEAD, *SAMPLES]))
     np.savez(tmp_path / "matrix.npz", aime25=np.zeros((2, 3)))
-    assert not inspect_log.looks(tmp_path / "matrix.npz", (tmp_path / "matrix.npz").read_bytes())
+    assert not logs.is_inspect(tmp_path / "matrix.npz", (tmp_path / "matrix.npz").read_bytes())
 
 
 def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) -> None:
@@ -99,17 +99,17 @@ def test_hostile_and_cut_off_logs_cost_no_more_than_they_hold(tmp_path: Path) ->
         return path
 
     with pytest.raises(ValueError, match="unpacks to 2147"):
-        list(inspect_log._records(claiming("bomb.eval", 1 << 31)))
+        list(logs._records(claiming("bomb.eval", 1 << 31)))
     lying = claiming("lying.eval", 100)
-    assert isinstance(list(inspect_log._records(lying))[1], zipfile.BadZipFile)
+    assert isinstance(list(logs._records(lying))[1], zipfile.BadZipFile)
     whole = eval_file(tmp_path / "whole.eval", SAMPLES)
     (tmp_path / "cut.eval").write_bytes(whole.read_bytes()[:-40])
     with pytest.raises(zipfile.BadZipFile):
-        list(inspect_log._records(tmp_path / "cut.eval"))
+        list(logs._records(tmp_path / "cut.eval"))
     with zipfile.ZipFile(tmp_path / "other.eval", "w") as other:
         other.writestr("samples/1_epoch_1.json", "{}")
     with pytest.raises(KeyError, match=r"start\.json"):
-        list(inspect_log._records(tmp_path / "other.eval"))
+        list(logs._records(tmp_path / "other.eval"))
 
 
 def test_without_the_library_one_line_names_the_extra(tmp_path: Path) -> None:

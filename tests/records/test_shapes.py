@@ -108,6 +108,9 @@ def test_nemo_evaluator(tmp_path: Path) -> None:
     dumped(source / "eval-x.json", {"config": {"benchmark": "gpqa", "model": "n"}})
     run = opened(bring(tmp_path, source) / "gpqa" / "n")
     assert outcome_words(run).tolist() == [["correct", "wrong"], ["wrong", "correct"]]
+    for name in ("drop", "boolq"):  # a file may be called by its benchmark; two are two sources
+        of = dumped(tmp_path / "y" / f"{name}.json", rows)
+        assert opened(bring(tmp_path, of, "model=n") / name / "n").questions
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -222,14 +222,14 @@ def test_damaged_parquet_is_counted_named_and_skipped(tmp_path: Path, capsys: Ca
     (folder / "c.parquet").write_bytes(sound.read_bytes()[:-400])
     runs = bring(tmp_path, folder)
     err = capsys.readouterr().err
-    assert "1 damaged file skipped: c.parquet" in err
+    assert "1 damaged file, of which the rest is skipped: c.parquet" in err
     assert "5 damaged rows skipped: b.parquet, 5 rows of group 1" in err
     run = opened(runs / "aime24" / "qwen3-4b")
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 15  # of the groups around it
     assert json.loads((run.path / "manifest.json").read_text())["imported"]["left_out"]
     (folder / "a.parquet").unlink()
     (folder / "b.parquet").unlink()
-    with pytest.raises(UserError, match=r"1 damaged file skipped: c.parquet"):
+    with pytest.raises(UserError, match=r"1 damaged file, of which the rest is skipped: c.parquet"):
         bring(tmp_path, folder)
 
 

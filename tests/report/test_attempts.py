@@ -49,7 +49,7 @@ def test_lengths_cover_the_text_where_characters_share_tokens() -> None:
     ids = tokenizer("4. Problem:", add_special_tokens=False)["input_ids"]  # with a stop string
     assert attempts.token_lengths("4", ids, decoder).tolist() == [1, *[0] * 10]
     made = attempts.of_tokens(decoder, "So 4", ids, [-1.0] * 11, "So ")
-    assert made == {"lengths": "3,1" + ",0" * 10, "bits": "-1" + ",144" * 11}
+    assert made == {"lengths": [3, 1, *[0] * 10], "bits": [-1, *[144] * 11]}
     assert attempts.of_tokens(None, "", [], []) == {"lengths": None, "bits": None}
     text = "\u2713 4"
     ids = tokenizer(f"{text}. Problem:", add_special_tokens=False)["input_ids"]
@@ -75,7 +75,7 @@ def test_texts_are_in_the_files_that_numbers_name(
             file = numbers["file"][places.index((m, q, t))]
             shown = files[f"0-{m}-{file}"]["rows"][f"{q}/{t}"]
             assert shown["text"] == row["text"]
-            assert not shown["bits"] or len(shown["bits"].split(",")) == len(row["logprobs"])
+            assert not shown["bits"] or len(shown["bits"]) == len(row["logprobs"])
 
 
 def test_a_killed_process_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

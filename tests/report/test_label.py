@@ -12,6 +12,7 @@ from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.report import label
 from bayes_at_n.pipeline.score import labels
 from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 MARKS = {f"q{i}": "1100101101" for i in range(1, 7)}  # 60 attempts
@@ -54,7 +55,7 @@ def test_chances_of_two_draws_are_those_of_either(tmp_path: Path) -> None:
     given(run, tmp_path / "ana.jsonl", 22)
     score(again(run, f"labels={tmp_path / 'ana.jsonl'}"))
     found = json.loads((run.path / "scores.json").read_text())["people"]
-    table = labels.table([("run", run)])
+    table = labels.table([("run", run, of := outcomes.read(run), labels.samples(run, of))])
     assert (
         table
         and table.rows[0]["missed"]

@@ -9,7 +9,6 @@ from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.report import panels
-from bayes_at_n.pipeline.report.panels import protocol_table
 
 
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
@@ -37,14 +36,14 @@ def test_common_settings_are_in_the_line_and_others_are_named(tmp_path: Path) ->
         make_run(tmp_path / name, {"q1": "1100", "q2": "1111"}, f"model.name={name}", *settings)
     cfg = analysis.load([f"folders=[{tmp_path / 'a'},{tmp_path / 'b'}]"])
     [loaded] = cohort.load(cfg)
-    made = protocol_table(loaded)
-    assert made is not None
-    table, line = made
-    assert [row["temperature"] for row in table.rows] == [0.6, 1.0]
+    found = panels.made(loaded)
+    assert found is not None
+    heads, line = [column["title"] for column in found["table"]["columns"]], found["line"]
+    rows = [dict(zip(heads, row, strict=True)) for row in found["table"]["rows"]]
+    assert [row["temperature"][0] for row in rows] == ["0.6", "1.0"]
     assert "4 trials per question" in line and line.endswith("different: temperature")
-    ids = [str(row["model id"]) for row in table.rows]
-    assert not any(one.startswith("/") for one in ids)
+    assert not any(row["model id"][0].startswith("/") for row in rows)
 
 
 def test_outcomes_without_runs_have_no_card() -> None:
-    assert protocol_table(from_arrays("coins", ["a"], ["q"], [[[1, 0]]])) is None
+    assert panels.made(from_arrays("coins", ["a"], ["q"], [[[1, 0]]])) is None

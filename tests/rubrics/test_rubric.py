@@ -131,8 +131,6 @@ def test_a_threshold_without_attempts_is_none_and_only_refused_where_it_is_neede
 
 
 LIMITS: dict[str, float | None] = {"tau_prompt": 2.0, "len_p33": 0.1, "len_p66": 0.3}
-
-
 RUBRICS = rubric.load(compose.load([]))
 
 
@@ -175,8 +173,6 @@ LENGTHS = ((0.05, 0), (0.1, 0), (0.2, 1), (0.3, 1), (0.4, 2))  # short, medium, 
 PROMPTS = ((1.0, False), (2.0, True), (math.inf, True))
 PROBABILITIES = [(0.60, 0.20, 0.20), (0.55, 0.20, 0.25), (0.10, 0.80, 0.10), (0.26, 0.25, 0.49)]
 PROBABILITIES += [(0.25, 0.25, 0.50), (0.05, 0.05, 0.90)]
-
-
 NAMES = ("correct", "boxed", "repeated", "bits", "ratio", "size", "prompt", "ood", *"ABC")
 BOTH = (False, True)
 ROWS: list[dict[str, Any]] = [  # all consistent combinations of what a condition can see

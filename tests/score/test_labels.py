@@ -13,6 +13,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score import headline, labels
 from bayes_at_n.pipeline.score.stage import score
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import labeled, prediction_powered
 
@@ -75,7 +76,7 @@ def test_compare_shows_the_judge_of_outcomes_alone(tmp_path: Path) -> None:
     (run.path / "labels").mkdir()
     line = json.dumps({"question_id": "q1", "trial": 0, "correct": True})
     (run.path / "labels" / "ana.jsonl").write_text(line)
-    table = labels.table([("run", run)])
+    table = labels.table([("run", run, of := outcomes.read(run), labels.samples(run, of))])
     assert table and [row["who"].strip() for row in table.rows] == ["outcomes", "corrected"]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from helpers import Capsys, add_verdicts, make_run
 
-from bayes_at_n.pipeline.score.answers import stated_confidence
 from bayes_at_n.pipeline.score.stage import score
 from bayes_at_n.scoring import attempted_f, avg_ci, confidence_error
 
@@ -34,10 +33,8 @@ def test_a_run_whose_prompt_asks_for_confidence(tmp_path: Path, capsys: Capsys) 
     run = make_run(tmp_path / "run", {"q1": "1011"}, "verifier=none", asks, texts=texts)
     score(run)
     found = json.loads((run.path / "scores.json").read_text())["stated"]
-    assert (found["attempts"], found["without"]) == (
-        3,
-        1,
-    ) and "calibration" in capsys.readouterr().out
+    assert (found["attempts"], found["without"]) == (3, 1)
+    assert "calibration" in capsys.readouterr().out
     assert found["mean"] == pytest.approx(0.8) and found["error"] == pytest.approx(0.8 - 2 / 3)
     assert 0 <= found["low"] < found["error"] < found["high"] <= 1
     quiet = make_run(tmp_path / "quiet", {"q1": "1011"}, "verifier=none", texts=texts)
@@ -91,8 +88,3 @@ def test_the_interval_of_f_holds_it_and_is_where_the_mean_ends() -> None:
     assert np.mean(held) > 0.91
     for end, x in zip((0, 2, 3), f, strict=True):
         assert avg_ci(R, [0, 1, x / 2])[end] == pytest.approx(x)
-
-
-def test_confidence_is_read_from_the_end() -> None:
-    assert stated_confidence("Confidence: 10%\n...\n**Confidence**: 95.5 %") == pytest.approx(0.955)
-    assert stated_confidence("in a 95% confidence interval") is None

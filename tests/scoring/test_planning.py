@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from bayes_at_n.scoring.numerics.inputs import Counts
-from bayes_at_n.scoring.ranking.planning import TrialPlan, trials_to_separate
+from bayes_at_n.scoring.ranking.compare import TrialPlan, trials_to_separate
 
 NORMAL = statistics.NormalDist()
 Table = list[list[int]]

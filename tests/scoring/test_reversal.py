@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayes_at_n.scoring import Counts, pass_at_k
-from bayes_at_n.scoring.ranking.reversal import reversal_rate, reversal_rate_ci
+from bayes_at_n.scoring.ranking.trajectory import reversal_rate, reversal_rate_ci
 
 pairs_of_scores = st.integers(2, 7).flatmap(
     lambda L: st.tuples(*[st.lists(st.integers(0, 5), min_size=L, max_size=L)] * 2)

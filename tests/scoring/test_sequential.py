@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayes_at_n.scoring.sequential import MeanSequence, Race, decisions, simulate, wealth
-from bayes_at_n.scoring.sequential.batch import Batch
-from bayes_at_n.scoring.sequential.decisions import Target
+from bayes_at_n.scoring.sequential import MeanSequence, Race, batch, simulate, wealth
+from bayes_at_n.scoring.sequential.batch import Batch, Target
 
 Counts = np.ndarray[Any, Any]
 Past = list[tuple[Counts, Counts]]
@@ -145,26 +144,26 @@ def test_decisions_from_claims_made_by_hand() -> None:
     none = np.zeros((1, 5), bool)
     for over, under in ((0, 3), (0, 4), (1, 3), (1, 4), (2, 4), (3, 4)):
         better[0, over, under] = True
-    placed, out = decisions.place_top(better, none, none, 2)
+    placed, out = batch.place_top(better, none, none, 2)
     assert (placed[0].tolist(), out[0].tolist()) == ([False] * 5, [False] * 3 + [True] * 2)
     better[0, 0, 2] = True  # of 0, 1, 2 the first beats all but one
-    placed, out = decisions.place_top(better, none, none, 2)
+    placed, out = batch.place_top(better, none, none, 2)
     assert placed[0].tolist() == [True, False, False, False, False]
     better[0, 1, 2] = True  # the second is then in a race for one place
-    placed, out = decisions.place_top(better, none, none, 2)
+    placed, out = batch.place_top(better, none, none, 2)
     assert (placed[0].tolist(), out[0].tolist()) == (
         [True] * 2 + [False] * 3,
         [False] * 2 + [True] * 3,
     )
-    closed = decisions.implied(np.eye(4, k=1, dtype=bool)[None])
+    closed = batch.implied(np.eye(4, k=1, dtype=bool)[None])
     assert closed[0].tolist() == np.triu(np.ones((4, 4), bool), 1).tolist()
-    assert decisions.ordered_groups([0, 1, 2, 3], closed[0]) == [[0], [1], [2], [3]]
-    assert decisions.ordered_groups([0, 1, 2], np.eye(3, k=2, dtype=bool)) == [[0, 1, 2]]
+    assert batch.ordered_groups([0, 1, 2, 3], closed[0]) == [[0], [1], [2], [3]]
+    assert batch.ordered_groups([0, 1, 2], np.eye(3, k=2, dtype=bool)) == [[0, 1, 2]]
 
 
 def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:
     def need(target: Target, models: int, rivals: bool = False) -> Any:
-        found = decisions.needed(target, models, 0.05, rivals)
+        found = batch.needed(target, models, 0.05, rivals)
         assert found.differences == pytest.approx(models * (models - 1) / 0.05)
         return found[:2]
 
@@ -193,8 +192,8 @@ def test_nothing_is_claimed_of_pairs_that_are_not_tested() -> None:
     assert played(Race(4, 30, Target("top", k=1)), p, 20).look().best == 0
     # Claims that contradict each other put nothing apart, and a mean does not hide a claim.
     both = np.array([[False, True], [True, False]])
-    assert decisions.ordered_groups([0, 1], both) == [[0, 1]]
-    assert decisions.ordered_groups([1, 0], np.triu(both)) == [[0], [1]]
+    assert batch.ordered_groups([0, 1], both) == [[0, 1]]
+    assert batch.ordered_groups([1, 0], np.triu(both)) == [[0], [1]]
 
 
 def test_a_model_that_left_keeps_what_it_had() -> None:

@@ -8,13 +8,14 @@ import pytest
 from scipy import integrate, stats
 
 from bayes_at_n import scoring
-from bayes_at_n.scoring.numerics.coins import beta_given_mean, stream
 from bayes_at_n.scoring.studies.simulation import (
     ORIGINAL_SHAPES,
+    beta_given_mean,
     coin_models,
     original_models,
     prior_study,
     separation_curve,
+    stream,
     toss,
     tosses,
     updated_models,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers import change_attempts, make_run
 
-from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.outcomes import BOXES, CORRECT, PENDING, WRONG
 
@@ -28,11 +27,7 @@ def test_outcomes_and_boxes_are_those_of_the_grades(tmp_path: Path) -> None:
     assert found.truncated.tolist() == [[0, 0, 0, 1], [0, 0, 0, -1], [-1, 0, -1, -1]]
     assert (found.ruled == found.codes).all() and found.codes.dtype == np.int8
     assert found.judged is None and found.deciders() == {}
-    assert outcomes.correct(found.codes).filled(9).tolist() == [
-        [1, 0, 0, 0],
-        [0, 0, 0, 9],
-        [9, 1, 9, 9],
-    ]
+    assert found.matrix.filled(9).tolist() == [[1, 0, 0, 0], [0, 0, 0, 9], [9, 1, 9, 9]]
 
 
 def test_who_decided_is_counted(tmp_path: Path) -> None:
@@ -69,10 +64,6 @@ def test_what_attempts_took(tmp_path: Path) -> None:
     change_attempts(run, lambda row: row | {"completion_tokens": None, "prompt_tokens": None})
     took = outcomes.usage(run)
     assert took[:5] == (4, 0, 0, 0, 0) and took.prompt_mean is took.completion_mean is None
-    engine = EngineConfig("vllm", price_out=3.0)
-    assert (
-        outcomes.price(engine, 5e6, 2e6) == 6 and outcomes.price(EngineConfig("vllm"), 1, 1) is None
-    )
 
 
 def test_lengths_and_up_to_which_limit_they_tell(tmp_path: Path) -> None:

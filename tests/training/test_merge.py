@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli.main import main
-from bayes_at_n.pipeline.config.sampling import ModelConfig
+from bayes_at_n.pipeline.config.protocol import ModelConfig
 from bayes_at_n.pipeline.prepare import models
 from bayes_at_n.pipeline.training import average, merge
 from bayes_at_n.pipeline.training.checkpoints import INDEX, MANIFEST, WEIGHTS

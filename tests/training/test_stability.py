@@ -14,8 +14,7 @@ from scipy import stats
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.training import forms, stability
-from bayes_at_n.pipeline.training.protocols import Tokens
-from bayes_at_n.pipeline.training.tracks import Track
+from bayes_at_n.pipeline.training.tracks import Tokens, Track
 from bayes_at_n.scoring.metrics import table
 
 

@@ -20,9 +20,8 @@ from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config import multirun as settings
 from bayes_at_n.pipeline.config.multirun import TrajectoryConfig
 from bayes_at_n.pipeline.training import forms, stability, tracks, windows
-from bayes_at_n.pipeline.training.protocols import Tokens
-from bayes_at_n.pipeline.training.suite import BENCHMARKS
-from bayes_at_n.pipeline.training.tracks import Track
+from bayes_at_n.pipeline.training.tracks import Tokens, Track
+from bayes_at_n.pipeline.training.windows import BENCHMARKS
 
 TABLE_2 = ["AGIEval", "RACE", "SQuAD2.0", "MMLU", "CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus"]
 TABLE_2 += ["CMATH", "HumanEval", "MBPP", "MBPP-Plus", "HumanEval-Plus"]  # in MaP's order

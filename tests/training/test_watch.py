@@ -22,7 +22,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.program import ROOT
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.config import multirun as settings
-from bayes_at_n.pipeline.training import saved, trajectory
+from bayes_at_n.pipeline.training import stability, trajectory
 from bayes_at_n.pipeline.training.watch import Watch, signature
 
 OWN = [*SUMS, "watch=t", "merge=2", "dataset.path=sums.jsonl", "sampling.trials=8"]
@@ -115,7 +115,7 @@ def test_points_have_the_change_its_z_and_probability_tau_and_cost(place: Path) 
     seen.look()
     assert not seen.next()
     assert seen.series is not None
-    rows = seen.points(saved.read(seen.series, request))
+    rows = seen.points(stability.read(seen.series, request))
     R = np.array([[[int(mark) for mark in text] for text in of] for of in marks])
     scores = scoring.avg(R)[0]
     for i, row in enumerate(rows):

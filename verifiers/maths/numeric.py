@@ -23,18 +23,16 @@ from bayes_at_n.verifiers.maths.parser import (
     INVERSE,
     TRIGONOMETRIC,
     Tree,
+    Unsure,
     read_expression,
     read_number,
+    refuse_if,
     variables,
 )
 
 MAX_BITS = 50_000  # of a numerator or denominator: 15,000 digits
 MAX_FACTORIAL = 3_000
 _MAX_ROOT_BITS = 5_000  # of a number whose exact cube root or higher is tried
-
-
-class Unsure(ValueError):
-    """Too large, undefined, or too close to call."""
 
 
 def exact(tree: Tree, points: dict[str, Fraction] | None = None) -> Fraction | None:
@@ -52,8 +50,7 @@ def exact(tree: Tree, points: dict[str, Fraction] | None = None) -> Fraction | N
 def combined(name: str, values: list[Any]) -> Fraction | None:
     """An operation on fractions; None where its result is none."""
     value = _RATIONAL[name](*values) if name in _RATIONAL else None
-    if value is not None and max(map(int.bit_length, value.as_integer_ratio())) > MAX_BITS:
-        raise Unsure
+    refuse_if(value is not None and max(map(int.bit_length, value.as_integer_ratio())) > MAX_BITS)
     return value
 
 
@@ -69,21 +66,18 @@ PLAIN: dict[str, Callable[..., Any]] = {
 
 
 def _integer(value: Fraction, most: int) -> int:
-    if value.denominator != 1 or not 0 <= value <= most:
-        raise Unsure
+    refuse_if(value.denominator != 1 or not 0 <= value <= most)
     return value.numerator
 
 
 def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
     if exponent.denominator != 1:
-        if base < 0:
-            raise Unsure  # (-8)^{1/3}: real or principal?
+        refuse_if(base < 0)  # (-8)^{1/3}: real or principal?
         if exponent.denominator > 999 and base != 1:
             return None
         return _rational_root(base, Fraction(exponent.denominator), exponent.numerator)
     size = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if (base == 0 and exponent <= 0) or (size > 1 and abs(exponent) * size > MAX_BITS):
-        raise Unsure
+    refuse_if((base == 0 and exponent <= 0) or (size > 1 and abs(exponent) * size > MAX_BITS))
     if size <= 1:  # 1 and -1 to any power
         return base if exponent % 2 else base * base
     return Fraction(base**exponent.numerator)
@@ -91,8 +85,7 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Fraction | None:
 
 def _rational_root(base: Fraction, degree: Fraction, power: int = 1) -> Fraction | None:
     """The exact root where it is rational; None where it is not."""
-    if degree.denominator != 1 or not 1 < degree < 1000:
-        raise Unsure
+    refuse_if(degree.denominator != 1 or not 1 < degree < 1000)
     n = degree.numerator
     if base < 0 and n % 2 == 0:
         return None
@@ -107,23 +100,16 @@ def _integer_root(value: int, degree: int) -> int | None:
     if degree == 2:
         root = math.isqrt(value)
         return root if root * root == value else None
-    if value.bit_length() > _MAX_ROOT_BITS:
-        raise Unsure
-    if value == 0:
-        return 0
-    root = 1 << -(-value.bit_length() // degree)
-    while True:  # Newton's method from above
-        better = ((degree - 1) * root + value // root ** (degree - 1)) // degree
-        if better >= root:
-            return root if root**degree == value else None
-        root = better
+    refuse_if(value.bit_length() > _MAX_ROOT_BITS)
+    with _context().workprec(_MAX_ROOT_BITS):
+        root = int(_context().nint(_context().root(value, degree)))
+    return root if root**degree == value else None
 
 
 def _factorials(top: Fraction, bottom: Fraction) -> Fraction:
     """n!/m! without either, where they are near each other."""
     n, m = _integer(top, 10**30), _integer(bottom, 10**30)
-    if abs(n - m) > MAX_FACTORIAL // 5 and max(n, m) > MAX_FACTORIAL:
-        raise Unsure
+    refuse_if(abs(n - m) > MAX_FACTORIAL // 5 and max(n, m) > MAX_FACTORIAL)
     return Fraction(math.perm(max(n, m), abs(n - m))) ** (1 if n >= m else -1)
 
 
@@ -164,7 +150,7 @@ def is_enormous(tree: Tree) -> bool:
         return False
     try:
         values = [None if is_enormous(part) else exact(part) for part in parts]
-    except (Unsure, ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError):
         return False
     n = values[0]
     whole = n is None or (n >= 2 and n.denominator == 1)
@@ -248,8 +234,7 @@ def linear(tree: Tree, name: str) -> tuple[Tree, Tree]:
     start, end = (_at(tree, {name: Fraction(x)}) for x in (0, 1))
     slope = ("sub", end, start)
     line = ("add", start, ("mul", slope, ("var", name)))
-    if name not in variables(tree) or same_function(tree, line) is not True:
-        raise Unsure
+    refuse_if(name not in variables(tree) or same_function(tree, line) is not True)
     return slope, start
 
 
@@ -263,8 +248,7 @@ def factor(left: Tree, right: Tree) -> int:
     points = _points(sorted(variables(left) | variables(right)), "factor", 0)
     times: Tree = ("div", _at(left, points), _at(right, points))
     sign = order(times, ("num", Fraction(0)))
-    if not sign or same_function(left, ("mul", times, right)) is not True:
-        raise Unsure
+    refuse_if(not sign or same_function(left, ("mul", times, right)) is not True)
     return sign
 
 
@@ -277,11 +261,9 @@ def fraction_of(part: Tree, whole: Tree) -> Fraction:
     value = exact(quotient)
     if value is None:
         number = _constant(quotient, _FIRST_PRECISION)[0]
-        if not _is_real(number) or abs(number) > 1e9:
-            raise Unsure
+        refuse_if(not _is_real(number) or abs(number) > 1e9)
         value = Fraction(int(number * 2**99), 2**99).limit_denominator(_MAX_DENOMINATOR)
-        if _same(quotient, ("num", value), {}) is not True:
-            raise Unsure
+        refuse_if(_same(quotient, ("num", value), {}) is not True)
     return value
 
 
@@ -369,23 +351,23 @@ def rounds_to(text: str, decimal: str, digits: int = 3, half: int = 1) -> bool |
         return False
     scale = Fraction(10) ** int(power or 0)
     value, off = Fraction(f"{whole}.{places or 0}"), Fraction(half, 2 * 10 ** len(places))
-    low, high = (order(tree, ("num", end * scale)) for end in (value - off, value + off))
-    if low is None or high is None:
+    try:
+        low, high = (order(tree, ("num", end * scale)) for end in (value - off, value + off))
+    except (ArithmeticError, ValueError):
         return None
     return low >= 0 >= high if half == 1 else low > 0 > high
 
 
-def order(left: Tree, right: Tree) -> int | None:
-    """-1, 0 or 1 for a real constant below, equal to or above another; None: too close to call."""
-    try:
-        a, b, numeric = _values(left, right, {})
-        equal = numeric.equal(a, b)
-        if equal is None or not (_is_real(a) and _is_real(b)):
-            return None
-        a, b = map(numeric.number, (a, b))
-        return 0 if equal else (a > b) - (a < b)
-    except (Unsure, ArithmeticError, ValueError):
-        return None
+def order(left: Tree, right: Tree) -> int:
+    """-1, 0 or 1 for a real constant below, equal to or above another.
+
+    Raises Unsure, ArithmeticError or ValueError: too close to call, or no such constant.
+    """
+    a, b, numeric = _values(left, right, {})
+    equal = numeric.equal(a, b)
+    refuse_if(equal is None or not (_is_real(a) and _is_real(b)))
+    a, b = map(numeric.number, (a, b))
+    return 0 if equal else (a > b) - (a < b)
 
 
 def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
@@ -395,11 +377,11 @@ def _same(left: Tree, right: Tree, points: dict[str, Fraction]) -> bool | None:
         real = not points or (_is_real(a) and _is_real(b))
         sure = equal or real or ("const", "i") in (*parts_of(left), *parts_of(right))
         return equal if sure else None
-    except (Unsure, ArithmeticError, ValueError, RecursionError):
+    except (ArithmeticError, ValueError, RecursionError):
         sizes = [*map(is_enormous, (left, right))]
         if sizes[0] == sizes[1]:
             return None
-        with contextlib.suppress(Unsure, ArithmeticError, ValueError):
+        with contextlib.suppress(ArithmeticError, ValueError):
             small = _constant(right if sizes[0] else left, _PRECISION)[2] < _PRECISION
             return False if small else None
         return None
@@ -447,8 +429,7 @@ class _Numeric:
     """
 
     def __init__(self, points: dict[str, Fraction], precision: int) -> None:
-        if precision > _MAX_PRECISION:
-            raise Unsure
+        refuse_if(precision > _MAX_PRECISION)
         self.points, self.precision, self.bits, self.largest = points, precision, 0, 0
         self.mp = _context()
         self.mp.prec = precision
@@ -502,25 +483,16 @@ class _Numeric:
         if name == "exp":
             return self._power(self.mp.e * 1, x)
         if name in TRIGONOMETRIC and self.mp.mag(x) < 60:
-            if name == "cis":
-                return self.mp.expj(x)
-            sine, cosine = self.mp.sin(x), self.mp.cos(x)
-            top = {"sin": sine, "tan": sine, "cos": cosine, "cot": cosine}.get(name, 1)
-            bottom = {"tan": cosine, "sec": cosine, "cot": sine, "csc": sine}.get(name)
-            return top if bottom is None else top / self._nonzero(bottom)
+            return self.mp.expj(x) if name == "cis" else getattr(self.mp, name)(x)
         widest = 1 if name in ("arcsin", "arccos") else 1e6
-        if name in INVERSE | HYPERBOLIC and _is_real(x) and abs(x) <= widest:
-            if name in ("arccot", "arcsec", "arccsc", "coth", "csch"):
-                self._nonzero(x)
-            if name in ("arcsec", "arccsc") and abs(x) < 1:
-                raise Unsure
-            return getattr(self.mp, name.replace("arc", "a"))(x)
-        raise Unsure
+        refuse_if(name not in INVERSE | HYPERBOLIC or not _is_real(x) or abs(x) > widest)
+        value = getattr(self.mp, name.replace("arc", "a"))(x)
+        refuse_if(not _is_real(value))
+        return value
 
     def _root(self, base: Any, degree: Any) -> Any:
         """The root of a real degree; of a negative number the real one where there is one."""
-        if not _is_real(degree) or degree != int(degree) or not 1 < degree < 1000:
-            raise Unsure
+        refuse_if(not _is_real(degree) or degree != int(degree) or not 1 < degree < 1000)
         if _is_real(base) and base < 0 and degree % 2:
             return -self.mp.root(self._nonzero(-base), int(degree))
         return self.mp.root(self._nonzero(base), int(degree))
@@ -528,21 +500,18 @@ class _Numeric:
     def _power(self, base: Any, exponent: Any) -> Any:
         base = self._nonzero(base)
         integer = _is_real(exponent) and exponent == self.mp.nint(exponent)
-        if not integer and not (_is_real(base) and base > 0):
-            raise Unsure  # (-8)^{1/3}: real or principal?
-        if self.mp.mag(exponent) + max(0, self.mp.mag(self.mp.log(abs(base)) or 1)) > 17:
-            raise Unsure
+        # (-8)^{1/3}: real or principal?
+        refuse_if(not integer and not (_is_real(base) and base > 0))
+        refuse_if(self.mp.mag(exponent) + max(0, self.mp.mag(self.mp.log(abs(base)) or 1)) > 17)
         return base ** (int(exponent) if integer else exponent)
 
     def _nonzero(self, x: Any) -> Any:
-        if x == 0 or self.mp.mag(x) < self.largest - self.precision // 2:
-            raise Unsure
+        refuse_if(x == 0 or self.mp.mag(x) < self.largest - self.precision // 2)
         return x
 
     def _finite(self, x: Any, cancels: bool = False) -> Any:
         """A value on the way; its exponent may be the widest."""
-        if not self.mp.isfinite(x):
-            raise Unsure
+        refuse_if(not self.mp.isfinite(x))
         if x != 0 and not (cancels and self.mp.mag(x) < 0):
             self.largest = max(self.largest, min(abs(int(self.mp.mag(x))), self.precision))
         return x

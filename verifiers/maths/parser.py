@@ -70,8 +70,14 @@ INFINITE: Tree = ("const", "infty")
 _DEGREE = ("^", "{", r"\circ", "}")
 
 
-class _Refused(ValueError):
-    """The text is outside the grammar, or ambiguous."""
+class Unsure(ValueError):
+    """Outside the grammar, ambiguous, too large, undefined, or too close to call."""
+
+
+def refuse_if(condition: object) -> None:
+    """Raise Unsure if a condition holds."""
+    if condition:
+        raise Unsure
 
 
 @functools.lru_cache(maxsize=2048)
@@ -98,7 +104,7 @@ def read_expression(text: str) -> Tree | None:
     try:
         tree = parser.sum()
         parser.expect("")
-    except _Refused:
+    except Unsure:
         return None
     if percent and tree[0] in ("add", "sub"):
         return None  # 1+50\%
@@ -228,8 +234,7 @@ class _Parser:
         return self.take() if self.next in tokens else ""
 
     def expect(self, token: str) -> None:
-        if self.take() != token:
-            raise _Refused
+        refuse_if(self.take() != token)
 
     def sum(self) -> Tree:
         negative = False
@@ -238,8 +243,7 @@ class _Parser:
         tree = self.product()
         if not negative and self.accept(r"\bmod"):  # the remainder of -7, or the opposite of one?
             tree = ("mod", tree, self.factor())
-            if self.next in ("+", "-"):
-                raise _Refused
+            refuse_if(self.next in ("+", "-"))
         if negative:
             tree = ("degree", ("neg", tree[1])) if tree[0] == "degree" else ("neg", tree)
         while sign := self.accept("+", "-"):
@@ -249,20 +253,19 @@ class _Parser:
     def product(self, side_by_side: bool = False) -> Tree:
         tree, divided = self.factor(), False
         while True:
-            if side_by_side and self.next in (*_TIMES, "/", r"\div"):
-                raise _Refused  # \prod_{k=1}^{3} k\cdot2: how often is it doubled?
+            # \prod_{k=1}^{3} k\cdot2: how often is it doubled?
+            refuse_if(side_by_side and self.next in (*_TIMES, "/", r"\div"))
             if operator := self.accept(*_TIMES, "/", r"\div"):
                 times = operator in _TIMES
-                if divided and not times and variables(tree):
-                    raise _Refused  # a/b/c
+                refuse_if(divided and not times and variables(tree))  # a/b/c
                 tree, divided = ("mul" if times else "div", tree, self.signed()), not times
             elif self.starts_factor() or (self.next == "|" and not self.bars):
                 around = self.tokens[self.at - 1], self.tokens[self.at + 1]
                 clear = around in (("!", "!"), (")", "^"), ("}", "^"), ("!", "^"))
                 power = self.tokens[self.at + 3 : self.at + 5] if around[1] == "^" else []
                 clear |= around[0].isalpha() and any(map(str.isalpha, power))  # n2^{n}
-                if divided or (self.next[0].isdigit() and not clear):
-                    raise _Refused  # 1/2\pi; 2 3; 3!2, but not 5!7! or (n+1)2^n
+                # 1/2\pi; 2 3; 3!2, but not 5!7! or (n+1)2^n
+                refuse_if(divided or (self.next[0].isdigit() and not clear))
                 tree = self.juxtaposed(tree)
             else:
                 return tree
@@ -270,15 +273,13 @@ class _Parser:
     def juxtaposed(self, left: Tree) -> Tree:
         after_digits = self.tokens[self.at - 1].isdigit() and self.next == r"\frac"
         right = self.factor()
-        if after_digits and left[0] == "mul":
-            raise _Refused  # 2\cdot1\frac12
+        refuse_if(after_digits and left[0] == "mul")  # 2\cdot1\frac12
         # A whole number before a fraction of two whole numbers is a mixed number.
         part = right[1] if right[0] == "degree" else right
         if after_digits and left[0] == "num" and part[0] == "div":
             top, bottom = part[1:]
             if top[0] == bottom[0] == "num":
-                if not 0 < top[1] < bottom[1]:
-                    raise _Refused  # 3\frac{5}{2}: as likely a product
+                refuse_if(not 0 < top[1] < bottom[1])  # 3\frac{5}{2}: as likely a product
                 mixed = ("mixed", left, part)
                 return mixed if part is right else ("degree", mixed)
         return ("mul", left, right)
@@ -298,13 +299,11 @@ class _Parser:
                 tree = ("degree", tree)
             elif self.accept("!"):
                 tree = ("double_factorial" if self.accept("!") else "factorial", tree)
-                if self.next == "!":
-                    raise _Refused
+                refuse_if(self.next == "!")
             elif self.accept("^"):
                 name = tree[1] if tree[0] == "var" else ""
                 tree = ("pow", tree, self.argument())
-                if self.next == "^":
-                    raise _Refused
+                refuse_if(self.next == "^")
                 self.refuse_call(name)
             else:
                 return tree
@@ -313,7 +312,7 @@ class _Parser:
         """A braced expression or a single token."""
         if self.next == "{" or (len(self.next) == 1 and self.next.isalnum()):
             return self.primary()
-        raise _Refused
+        raise Unsure
 
     def bound(self) -> Tree:
         """An end of a sum or an integral, which may be infinite."""
@@ -335,8 +334,7 @@ class _Parser:
 
     def primary(self) -> Tree:
         self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise _Refused
+        refuse_if(self.depth > MAX_DEPTH)
         tree = self.unit()
         self.depth -= 1
         return tree
@@ -377,7 +375,7 @@ class _Parser:
             return self.function()
         if _NAME.fullmatch(token) or token in _ACCENTS:
             return self.variable()
-        raise _Refused
+        raise Unsure
 
     def logarithm(self, common: bool) -> Tree:
         """Of a base that is not said: some constant times the natural one, the same everywhere."""
@@ -397,9 +395,8 @@ class _Parser:
         low = self.bound()
         self.expect("^")
         high = self.bound()
-        end = next((i for i in range(self.at, len(self.tokens)) if self.tokens[i] == "d"), None)
-        if end is None or not _NAME.fullmatch(self.tokens[end + 1]):
-            raise _Refused
+        end = self.tokens.index("d", self.at) if "d" in self.tokens[self.at :] else -2
+        refuse_if(not _NAME.fullmatch(self.tokens[end + 1]))
         name, rest = self.tokens[end + 1], self.tokens[end + 2 :]
         self.tokens[end:] = ["", "", "", ""]
         body: Tree = ("num", Fraction(1)) if self.next == "" else self.sum()
@@ -415,11 +412,9 @@ class _Parser:
         self.expect(r"\to")
         to = INFINITE if self.accept(r"\infty") else self.sum()
         self.expect("}")
-        if not _NAME.fullmatch(name):
-            raise _Refused
+        refuse_if(not _NAME.fullmatch(name))
         term = self.product()
-        if self.next in ("+", "-"):
-            raise _Refused  # is what follows a part of it?
+        refuse_if(self.next in ("+", "-"))  # is what follows a part of it?
         return ("lim", ("var", name), to, term)
 
     def variable(self) -> Tree:
@@ -432,8 +427,7 @@ class _Parser:
             name += "'"
         if self.next == "(" and self.is_applied(name):  # as a whole a name, whatever it means
             end = self.tokens.index(")", self.at) + 1 if ")" in self.tokens[self.at :] else 0
-            if not end or self.tokens[self.at + 1 : end].count("("):
-                raise _Refused
+            refuse_if(not end or self.tokens[self.at + 1 : end].count("("))
             name += "".join(self.tokens[self.at : end])
             self.at = end
         return ("var", name)
@@ -445,8 +439,7 @@ class _Parser:
         while self.next not in ("}", ""):
             inside.append(self.take())
         self.expect("}")
-        if not inside or {"{", *self.indices} & {*inside}:
-            raise _Refused
+        refuse_if(not inside or {"{", *self.indices} & {*inside})
         return "".join(inside)
 
     def is_applied(self, name: str) -> bool:
@@ -455,12 +448,10 @@ class _Parser:
         return name[:1] in _FUNCTION_NAMES or name in _ARITHMETIC or alone or "'" in name
 
     def refuse_call(self, name: str) -> None:
-        if self.next == "(" and self.is_applied(name):
-            raise _Refused
+        refuse_if(self.next == "(" and self.is_applied(name))
 
     def braced(self) -> Tree:
-        if self.next != "{":
-            raise _Refused
+        refuse_if(self.next != "{")
         return self.group("}")
 
     def of_list(self) -> Tree:
@@ -470,8 +461,7 @@ class _Parser:
         while self.accept(","):
             items.append(self.sum())
         self.expect(")")
-        if name == "binom" and len(items) != 2:
-            raise _Refused
+        refuse_if(name == "binom" and len(items) != 2)
         return (name, *items)
 
     def of_series(self) -> Tree:
@@ -487,13 +477,11 @@ class _Parser:
         if high is None:
             self.expect("^")
             high = self.bound()
-        if len(index) > 1 or not index.isalpha():
-            raise _Refused
+        refuse_if(len(index) > 1 or not index.isalpha())
         self.indices.append(index)
         term = self.product(side_by_side=name == "prod")
         self.indices.pop()
-        if self.next in ("+", "-", r"\bmod"):
-            raise _Refused  # is what follows a part of each term?
+        refuse_if(self.next in ("+", "-", r"\bmod"))  # is what follows a part of each term?
         return (name, "#" + index, low, high, term)
 
     def function(self) -> Tree:
@@ -501,8 +489,7 @@ class _Parser:
         power = self.argument() if self.accept("^") else None
         if power == ("neg", ("num", Fraction(1))) and f"arc{name}" in INVERSE:
             return (f"arc{name}", self.applied())
-        if power is not None and (power[0] != "num" or power[1] < 1):
-            raise _Refused
+        refuse_if(power is not None and (power[0] != "num" or power[1] < 1))
         tree: Tree = (name, self.applied())
         return tree if power is None else ("pow", tree, power)
 
@@ -510,14 +497,13 @@ class _Parser:
         """What a function stands before: brackets, or numbers and constants side by side."""
         if self.next in ("(", "{"):
             tree = self.primary()
-            if self.next in ("!", "^"):
-                raise _Refused  # \sin(x)^2: which comes first?
+            refuse_if(self.next in ("!", "^"))  # \sin(x)^2: which comes first?
             return tree
         tree = self.factor()
         while self.next in (*_CONSTANTS, r"\frac", r"\sqrt") or _NAME.fullmatch(self.next):
             tree = ("mul", tree, self.factor())
-        if self.next == "/" or (self.starts_factor() and self.next not in _FUNCTIONS):
-            raise _Refused  # \sin\pi/6; \sin 2(3); but \sin x\cos x
+        # \sin\pi/6; \sin 2(3); but \sin x\cos x
+        refuse_if(self.next == "/" or (self.starts_factor() and self.next not in _FUNCTIONS))
         return tree
 
 

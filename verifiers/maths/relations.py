@@ -22,7 +22,6 @@ from typing import Any
 
 from bayes_at_n.verifiers.maths.lexer import RELATION
 from bayes_at_n.verifiers.maths.numeric import (
-    Unsure,
     factor,
     fraction_of,
     in_radians,
@@ -30,7 +29,7 @@ from bayes_at_n.verifiers.maths.numeric import (
     order,
     parts_of,
 )
-from bayes_at_n.verifiers.maths.parser import Tree, read_expression, variables
+from bayes_at_n.verifiers.maths.parser import Tree, Unsure, read_expression, refuse_if, variables
 from bayes_at_n.verifiers.maths.structure import paired, signs, split_list, split_top
 
 Node = tuple[Any, ...]
@@ -67,23 +66,15 @@ def same_reals(gold: str, answer: str) -> bool:
     """
     names, nodes = zip(*map(read_reals, (gold, answer)), strict=True)
     ends = [end for node in nodes for end in _ends(node)]
-    if max(map(len, names)) > 1 or len(ends) > _MAX_ENDS:
-        raise Unsure
-    ends.sort(key=functools.cmp_to_key(_order))
+    refuse_if(max(map(len, names)) > 1 or len(ends) > _MAX_ENDS)
+    ends.sort(key=functools.cmp_to_key(order))
     position: dict[Tree, int] = {}
     rank = -1
     for previous, end in zip([None, *ends], ends, strict=False):
-        rank += previous is None or _order(previous, end) != 0
+        rank += previous is None or order(previous, end) != 0
         position[end] = rank
     left, right = (_cells(node, position, 2 * rank + 3) for node in nodes)
     return left == right and len(names[0] | names[1]) < 2
-
-
-def _order(a: Tree, b: Tree) -> int:
-    sign = order(a, b)
-    if sign is None:
-        raise Unsure
-    return sign
 
 
 def _ends(node: Node) -> Iterator[Tree]:
@@ -101,8 +92,7 @@ def _cells(node: Node, position: dict[Tree, int], count: int) -> frozenset[int]:
         _, low, with_low, high, with_high = node
         first = 0 if low is None else 2 * position[low] + (1 if with_low else 2)
         last = count - 1 if high is None else 2 * position[high] + (1 if with_high else 0)
-        if first > last:
-            raise Unsure  # (2,1) is no interval
+        refuse_if(first > last)  # (2,1) is no interval
         return frozenset(range(first, last + 1))
     parts = [_cells(part, position, count) for part in node[1:]]
     if node[0] in ("not", "minus"):
@@ -111,8 +101,7 @@ def _cells(node: Node, position: dict[Tree, int], count: int) -> frozenset[int]:
     if node[0] != "comma":
         return union if node[0] in ("or", "union") else common
     readings = [cells for cells in (union, common) if cells and cells != everything]
-    if len(readings) != 1:
-        raise Unsure
+    refuse_if(len(readings) != 1)
     return readings[0]
 
 
@@ -130,20 +119,19 @@ def split_once(text: str, separators: Sequence[tuple[str, str]]) -> tuple[str, l
     """
     parts = {kind: split_top(text, separator) for separator, kind in separators}
     found = [(kind, several) for kind, several in parts.items() if len(several) > 1]
-    if len(found) > 1 and {kind for kind, _ in found} != {"or", "and"}:
-        raise Unsure
+    refuse_if(len(found) > 1 and {kind for kind, _ in found} != {"or", "and"})
     return found[0] if found else ("", [text])
 
 
 def _joined(text: str, names: set[str]) -> Node:
     """A set, or conditions on one variable, whose name is added to `names`."""
     kind, parts = split_once(text, WORDS)
-    if kind == "comma" and not all(_MEMBER.match(part) or _SIGN.search(part) for part in parts):
-        raise Unsure  # (1,2),(3,4): as likely points
+    stated = all(_MEMBER.match(part) or _SIGN.search(part) for part in parts)
+    refuse_if(kind == "comma" and not stated)  # (1,2),(3,4): as likely points
     if kind:
         nodes = [_joined(part, names) for part in parts]
-        if kind == "and" and any(node[0] == "between" and node[1] == node[3] for node in nodes):
-            raise Unsure  # x=1 and x=2: both are meant, not neither
+        values = any(node[0] == "between" and node[1] == node[3] for node in nodes)
+        refuse_if(kind == "and" and values)  # x=1 and x=2: both are meant, not neither
         return (kind, *nodes)
     if member := _MEMBER.fullmatch(text):
         names.add(member[1])
@@ -165,13 +153,11 @@ def _set(text: str) -> Node:
         inner: set[str] = set()
         node = _joined(halves[1], inner)
         domain = _MEMBER.fullmatch(halves[0])
-        if inner != {domain[1] if domain else halves[0]}:
-            raise Unsure
+        refuse_if(inner != {domain[1] if domain else halves[0]})
         return ("and", _set(domain[2]), node) if domain else node
     if brackets == "{}":
         return ("or", *(("between", end, True, end, True) for end in map(_constant, items)))
-    if len(items) != 2 or not brackets:
-        raise Unsure
+    refuse_if(len(items) != 2 or not brackets)
     low, high = (item.replace("+", "") if r"\infty" in item else item for item in items)
     first = None if brackets[0] == "(" and low == r"-\infty" else _constant(low)
     last = None if brackets[1] == ")" and high == r"\infty" else _constant(high)
@@ -210,8 +196,7 @@ def relations(text: str) -> list[tuple[Tree, str, Tree]]:
         if parts[-1] == r"\infty" and signs[-1] == "<" and len(parts) > 2:
             parts, signs = parts[:-1], signs[:-1]
     sides = [read_expression(side) for side in parts]
-    if len(sides) != len(signs) + 1 or not signs or None in sides:
-        raise Unsure
+    refuse_if(len(sides) != len(signs) + 1 or not signs or None in sides)
     return [(sides[i], sign, sides[i + 1]) for i, sign in enumerate(signs)]  # type: ignore[misc]
 
 
@@ -224,13 +209,11 @@ def _half_line(left: Tree, sign: str, right: Tree, names: set[str]) -> Node:
         return (kind, *halves)
     difference: Tree = ("sub", left, right)
     names |= variables(difference)
-    if len(names) != 1:
-        raise Unsure
+    refuse_if(len(names) != 1)
     (name,) = names
     slope, start = linear(difference, name)
     rising = order(slope, ("num", Fraction(0)))
-    if not rising:
-        raise Unsure
+    refuse_if(not rising)
     end = ("div", ("neg", start), slope)
     if sign in ("=", r"\neq"):
         point = ("between", end, True, end, True)
@@ -266,7 +249,7 @@ def is_relation(text: str) -> bool:
     for reader in (_family, read_reals, _read):
         try:
             reader(text)
-        except (Unsure, ArithmeticError, ValueError, RecursionError):
+        except (ArithmeticError, ValueError, RecursionError):
             continue
         return True
     return False
@@ -280,7 +263,7 @@ def compare_relations(gold: str, answer: str) -> bool | None:
     for comparison in (_same_families, same_reals, _same_relations)[0 if any(found) else 2 :]:
         try:
             return comparison(gold, answer)
-        except (Unsure, ArithmeticError, ValueError, RecursionError):
+        except (ArithmeticError, ValueError, RecursionError):
             continue
     sides = [text.split(r"\in", 1) for text in (gold, answer)]
     member = [side for side in sides if len(side) > 1 and not side[1][:1].isalpha()]
@@ -304,23 +287,21 @@ def _same_relations(gold: str, answer: str) -> bool:
         raise Unsure
     if {word, other} == {"or", "and"}:
         return False
-    if not paired(left, right, _same):
-        raise Unsure
+    refuse_if(not paired(left, right, _same))
     return True
 
 
 def _read(text: str) -> tuple[str, list[Tree]]:
     """Whether "or" or "and" joins relations ("" for one), and the sign and sides of each."""
     word, parts = split_once(text, WORDS)
-    if len(parts) > _MAX_PARTS or any(map(_FUNCTION.match, parts)):
-        raise Unsure  # f(x)= is no product
+    refuse_if(len(parts) > _MAX_PARTS or any(map(_FUNCTION.match, parts)))  # f(x)= is no product
     chains = [relations(part) for part in parts]
     solved = {chain[0][0] for chain in chains if chain[0][1] == "="}
-    if len(chains) > 1 and (len(solved) == 1 or (word == "or" and max(map(len, chains)) > 1)):
-        raise Unsure  # x=1, x=2: roots, whatever the word between them
+    # x=1, x=2: roots, whatever the word between them
+    roots = len(solved) == 1 or (word == "or" and max(map(len, chains)) > 1)
+    refuse_if(len(chains) > 1 and roots)
     found = [_form(*relation) for chain in chains for relation in chain]
-    if len(found) > _MAX_PARTS or not all(map(variables, found)):
-        raise Unsure  # 0=0
+    refuse_if(len(found) > _MAX_PARTS or not all(map(variables, found)))  # 0=0
     return word if word == "or" else "and" * (len(found) > 1), found
 
 
@@ -339,7 +320,7 @@ def _same(one: Tree, other: Tree) -> bool:
     """Whether two relations of `_form` are multiples of each other."""
     try:
         return one[0] == other[0] and (factor(one[1], other[1]) > 0 or one[0] in ("=", r"\neq"))
-    except (Unsure, ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError):
         return False
 
 
@@ -372,8 +353,7 @@ def _same_families(gold: str, answer: str) -> bool:
     ratios = {step: abs(fraction_of(step, unit)) for step, _ in left + right}
     top = math.lcm(*(r.numerator for r in ratios.values()))
     period = Fraction(top, math.gcd(*(r.denominator for r in ratios.values())))
-    if sum(period / ratios[step] for step, _ in left + right) > _MAX_CLASSES:
-        raise Unsure
+    refuse_if(sum(period / ratios[step] for step, _ in left + right) > _MAX_CLASSES)
     starts: list[Tree] = []  # of which none is a fraction of the unit away from another
 
     def place(start: Tree) -> tuple[int, Fraction]:
@@ -402,17 +382,14 @@ def _family(text: str) -> tuple[str, list[tuple[Tree, Tree]]]:
         text = parts[1] if element else ",".join(parts)
     domain = _DOMAIN.search(text)
     items = split_top(text[: domain.start()] if domain else text, r"\\lor(?![A-Za-z])")
-    if not 0 < len(items) <= _MAX_PARTS or (domain and domain[2] != "Z"):
-        raise Unsure
+    refuse_if(not 0 < len(items) <= _MAX_PARTS or (domain and domain[2] != "Z"))
     shared = _MODULUS.search(items[-1]) if not any(map(_MODULUS.search, items[:-1])) else None
     for item in items:
         modulus = _MODULUS.search(item) or shared
-        if (modulus is None) == (domain is None):
-            raise Unsure
+        refuse_if((modulus is None) == (domain is None))
         for value in split_top(_MODULUS.sub("", item), ","):
             if named := _NAMED.match(value):
-                if name not in ("", named[1]):
-                    raise Unsure
+                refuse_if(name not in ("", named[1]))
                 name, value = named[1], value[named.end() :]
             for one in signs(value):
                 tree = read_expression(one)
@@ -422,6 +399,5 @@ def _family(text: str) -> tuple[str, list[tuple[Tree, Tree]]]:
                     found.append((("num", Fraction(modulus[1])), tree))
                 elif domain:
                     found.append(linear(in_radians(tree), domain[1]))
-    if len(found) > _MAX_CLASSES or not found:
-        raise Unsure
+    refuse_if(len(found) > _MAX_CLASSES or not found)
     return name, found

@@ -1,11 +1,11 @@
 """The paper's numbers, rows and models: the data files agree with themselves and with the text."""
 
 from bayes_at_n.pipeline.config.compose import CONFIGS
-from bayes_at_n.pipeline.paper import printed
+from bayes_at_n.pipeline.paper import studies
 
 
 def test_the_subsets_are_those_of_tables_8_to_10() -> None:
-    found = printed.subsets()
+    found = studies.subsets()
     sizes = [len(subset.models) for subset in found]
     assert [sizes.count(size) for size in (5, 10, 15)] == [50, 20, 20]
     assert all(sorted(set(s.models)) == list(s.models) for s in found)
@@ -19,4 +19,4 @@ def test_the_subsets_are_those_of_tables_8_to_10() -> None:
 
 def test_all_of_the_papers_models_are_in_configs() -> None:
     names = [path.stem for path in (CONFIGS / "model").glob("*.yaml")]
-    assert set(printed.numbers_of([[name] for name in names])) >= set(printed.TWENTY)
+    assert set(studies.numbers_of([[name] for name in names])) >= set(studies.TWENTY)
