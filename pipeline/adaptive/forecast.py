@@ -87,8 +87,6 @@ def measured(cfg: PlanConfig) -> Basis:
 
     A question's chance is drawn from Beta(s q + correct, s (1 - q) + not correct), where the prior
     that the model's questions share is fitted to them (`scoring.fit_prior`).
-
-    Raises UserError: folders that hold no runs that can be compared.
     """
     whole, cohorts = looks.matched(cfg.folders)
     names, codes = list(whole.names), whole.matrix()
@@ -137,11 +135,7 @@ def of_models(key: str, values: Sequence[float], names: Sequence[str]) -> list[f
 
 
 def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
-    """Simulate races within the budget, as many as it takes to know shares well.
-
-    Raises UserError: what an attempt costs in the budget's unit is not known, or the budget ends
-    before the first look.
-    """
+    """Simulate races within the budget, as many as it takes to know shares well."""
     unit, limit = next(iter(budget.given.items()), ("", np.inf))
     cost = basis.costs[unit] if unit else np.ones(len(basis.names))
     if np.isnan(cost).any():
@@ -231,11 +225,7 @@ def forecast(seen: Course) -> Forecast | None:
 
 
 def plan(cfg: PlanConfig) -> None:
-    """Say what a `settle` could decide within a budget; nothing is written.
-
-    Raises UserError: folders that hold no graded runs, a target that these models cannot have, or
-    a budget of what is not known.
-    """
+    """Say what a `settle` could decide within a budget; nothing is written."""
     basis = measured(cfg) if cfg.folders else assumed(cfg)
     goal, budget = plans.goal(cfg, basis.names, cfg.trials), cfg.budget
     result = expect(basis, goal, budget)
@@ -341,10 +331,7 @@ def _record(basis: Basis, goal: Goal, budget: BudgetConfig, result: Simulated) -
 
 
 def status(folder: Path, watching: bool, every: float | None) -> None:
-    """Show a race once, or until it is decided or Ctrl-C; reads only, beside any workers.
-
-    Raises UserError: the folder holds no race, or a damaged one.
-    """
+    """Show a race once, or until it is decided or Ctrl-C; reads only, beside any workers."""
 
     def runs() -> list[Path]:
         planned = plans.opened(folder)

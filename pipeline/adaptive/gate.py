@@ -55,8 +55,7 @@ class Part(NamedTuple):
 def compare(cfg: CompareConfig) -> int:
     """Compare runs; with `gate=FILE` decide whether the second model may replace the first.
 
-    Returns the exit status. Raises UserError: nothing that can be compared, a wrong policy, a
-    dataset of it that lacks a run. OSError: a file cannot be written.
+    Returns the exit status.
     """
     if cfg.gate.policy is None:
         comparison.compare(cfg)
@@ -90,10 +89,7 @@ def deciding(parts: Sequence[Part]) -> str:
 
 
 def read(cfg: CompareConfig, policy: Policy) -> list[Part]:
-    """Decide from what the runs of BASE and NEW hold by now, in the order of the policy.
-
-    Raises UserError: a dataset of the policy that has not both models, or not one whole trial.
-    """
+    """Decide from what the runs of BASE and NEW hold by now, in the order of the policy."""
     named = cfg.dataset or ([] if cfg.folders else [*policy.datasets])
     cohorts = {of.dataset: of for of in cohort.load(replace(cfg, dataset=named))}
     if others := [name for name in cohorts if name not in policy.datasets]:
@@ -158,10 +154,7 @@ def states(
 def sample(
     cfg: CompareConfig, policy: Policy, parts: list[Part], folder: Path
 ) -> tuple[list[Part], str]:
-    """Sample until it is decided, one dataset after the other; return why it ended otherwise.
-
-    Raises Unfinished and Interrupted: as `live.settle`.
-    """
+    """Sample until it is decided, one dataset after the other; return why it ended otherwise."""
     for i in range(len(parts)):
         if deciding(parts) == "open" and not parts[i].state.known.settled:
             why = _sample(cfg, policy, parts, i, folder)

@@ -87,10 +87,7 @@ def settle(plan: Plan) -> tuple[Course, Outcomes]:
 
 
 def begin(plan: Plan) -> None:
-    """Keep the plan in its folder.
-
-    Raises UserError: the folder holds another plan.
-    """
+    """Keep the plan in its folder."""
     path, new = plan.folder / RECORD, record_of(plan)
     plan.folder.mkdir(parents=True, exist_ok=True)
     atomic.sweep(plan.folder)
@@ -215,10 +212,7 @@ class Samplers:
         self.file.unlink(missing_ok=True)
 
     def sample(self, seen: Course, known: Outcomes) -> str:
-        """Sample until what the next look needs is graded; else return what a budget forbids.
-
-        Raises Unfinished and Interrupted: as `settle`.
-        """
+        """Sample until what the next look needs is graded; else return what a budget forbids."""
         contenders = self.plan.contenders
         trials, chosen = upcoming(seen.states, seen.goal)
         lacking = np.where(chosen, (known.codes[:, :, :trials] < 0).sum(axis=(1, 2)), 0)

@@ -34,10 +34,7 @@ from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
-    """Read what the runs of a plan hold by now, up to so many trials; (K, 0, N) of none prepared.
-
-    Raises UserError: two models have other questions.
-    """
+    """Read what the runs of a plan hold by now, up to so many trials; (K, 0, N) of nothing."""
     tokens = np.zeros((len(contenders), trials), np.int64)
     parts, clusters = [], list[str]()
     for runs in zip(*(contender.runs for contender in contenders), strict=True):  # of a dataset
@@ -78,10 +75,7 @@ def with_trials(run: Run, trials: int) -> Run:
 
 
 def reached(run: Run, least: int) -> int:
-    """Return the trials that a folder is used with where it holds all of these; `least` at least.
-
-    Raises UserError: its configuration cannot be read.
-    """
+    """Return the trials that a folder is used with, if it holds all of these; else `least`."""
     if not is_prepared(run):
         return least
     there = open_run(run.path)
@@ -97,20 +91,14 @@ def _tokens(run: Run, ids: list[str] | None = None) -> npt.NDArray[np.int64]:
 
 
 def matched(folders: Sequence[str]) -> tuple[Cohort, list[Cohort]]:
-    """Read the runs that folders hold, as one cohort of all questions, and by dataset.
-
-    Raises UserError: folders that hold no runs that can be compared.
-    """
+    """Read the runs that folders hold, as one cohort of all questions, and by dataset."""
     runs = [str(run) for text in folders for run in selection.runs_in(Path(text).expanduser())]
     cohorts = cohort.load(AnalysisConfig(folders=runs))
     return cohorts[0] if len(cohorts) == 1 else cohort.pooled(cohorts), cohorts
 
 
 def of_complete(folders: Sequence[str]) -> Outcomes:
-    """Read complete runs of the same questions; of several datasets, all of these together.
-
-    Raises UserError: folders that hold no runs that can be compared.
-    """
+    """Read complete runs of the same questions; of several datasets, all of these together."""
     whole, cohorts = matched(folders)
     for line in [line for one in cohorts for line in one.warnings]:
         note(line)
@@ -160,7 +148,7 @@ def course(known: Outcomes, goal: Goal) -> Course:
 def record(folder: Path, seen: Course) -> None:
     """Add the looks that are not in the log yet; other processes may have logged more.
 
-    Half a line of a crash is written anew. Raises OSError: the disk is full.
+    Half a line of a crash is written anew.
     """
     path = folder / FILE
     with lease.held(folder / "looks.lease", "recording a look", wait=True), path.open("ab+") as log:

@@ -82,10 +82,7 @@ class Plan:
 
 
 def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Goal:
-    """Return what is to be decided between models.
-
-    Raises UserError: not with these models.
-    """
+    """Return what is to be decided between models."""
     requested = until(cfg.until)
     least = 1 if requested.kind == "width" else 2
     if len(names) < least:
@@ -98,11 +95,7 @@ def goal(cfg: Decision, names: Sequence[str], trials: int, block: int = 0) -> Go
 
 
 def make(requested: Request[SettleConfig]) -> Plan:
-    """Make the plan of a command.
-
-    Raises UserError: a setting cannot work, two models have one folder, or a run is there that was
-    made with other settings.
-    """
+    """Make the plan of a command."""
     if requested.cfg.folders:
         return _again(requested)
     sets = [one for one in requested.arguments if re.match(r"dataset\b", one)]
@@ -138,10 +131,7 @@ def _contender(
 
 
 def _again(requested: Request[SettleConfig]) -> Plan:
-    """Make the plan that a folder holds anew.
-
-    Raises UserError: there is none, or other settings are given with it.
-    """
+    """Make the plan that a folder holds anew."""
     folder = Path(requested.cfg.folders[0]).expanduser()
     record = runfolder.read_json(folder / RECORD)
     if "arguments" not in record:
@@ -159,10 +149,7 @@ def _again(requested: Request[SettleConfig]) -> Plan:
 
 
 def opened(folder: Path) -> Plan:
-    """Open the plan that a folder holds, to read its runs.
-
-    Raises UserError: there is none, or it is damaged.
-    """
+    """Open the plan that a folder holds, to read its runs."""
     record = runfolder.read_json(folder / RECORD)
     if not record:
         raise UserError(f"{folder}: has no {RECORD}; name a folder that `settle` made")

@@ -43,11 +43,7 @@ from bayes_at_n.scoring.sequential import BankSequence, question_factors
 
 
 def run(settings: Sequence[str]) -> None:
-    """Decide between models with no more attempts than that takes.
-
-    Raises UserError: a setting, a model or a folder cannot work; or a run failed or was stopped,
-    with its exit status. OSError: a folder cannot be written.
-    """
+    """Decide between models with no more attempts than that takes."""
     requested = config.load_settle(settings)
     if requested.cfg.replay:
         replay(requested)
@@ -62,7 +58,7 @@ def run(settings: Sequence[str]) -> None:
 def run_until(settings: Sequence[str], dry_run: bool = False) -> int:
     """Settle, then make every stage of each model with the trials it has reached: `run ... until=`.
 
-    Returns the exit status of the stages. Raises UserError and OSError: as `run`.
+    Returns the exit status of the stages.
     """
     stages = config.of_key("stages", settings)
     requested = config.load_settle([setting for setting in settings if setting not in stages])
@@ -93,10 +89,7 @@ def _decided(requested: Request[SettleConfig]) -> tuple[Plan, Course]:
 
 
 def replay(requested: Request[SettleConfig]) -> None:
-    """Decide from complete runs as if they were being sampled; nothing is written but into `out`.
-
-    Raises UserError: folders that hold no runs that can be compared.
-    """
+    """Decide from complete runs as if they were being sampled; only `out` is written."""
     known = looks.of_complete(requested.cfg.replay)
     for (a, x), (b, y) in itertools.combinations(zip(known.names, known.codes, strict=True), 2):
         if np.array_equal(x, y):
@@ -157,11 +150,7 @@ BATCH = 500  # questions, and then a quarter of those asked so far: engines empt
 
 
 def settle_bank(planned: Plan, cfg: SettleConfig) -> None:
-    """Ask on each dataset until every interval is as narrow as requested, or one model is best.
-
-    Raises UserError: no earlier run holds these questions, a run failed. OSError: the folder cannot
-    be written.
-    """
+    """Ask on each dataset until every interval is as narrow as requested, or one model is best."""
     planned.folder.mkdir(parents=True, exist_ok=True)
     alone = planned.goal.until.kind == "width"
     groups = [[of] for of in planned.contenders] if alone else [planned.contenders]
@@ -195,11 +184,8 @@ def settle_bank(planned: Plan, cfg: SettleConfig) -> None:
 def _raced(
     planned: Plan, cfg: SettleConfig, group: Sequence[Contender], i: int, residents: Residents
 ) -> list[dict[str, Any]]:
-    """Ask questions of the i-th dataset until no model is open, or a budget is spent.
-
-    The intervals of all models hold together, so that what follows from them does, too.
-    """
-    level = 1 - (1 - cfg.confidence) / len(group)
+    """Ask questions of the i-th dataset until no model is open, or a budget is spent."""
+    level = 1 - (1 - cfg.confidence) / len(group)  # all intervals hold together
     samplers = [_sampled(planned, cfg, of, i, level, residents) for of in group]
     banks = [next(of) for of in samplers]
     while (open_ := _open(banks, planned.goal)[0]).any():

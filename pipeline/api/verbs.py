@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import set_environment
-from bayes_at_n.pipeline.cli.runs import run_stages
+from bayes_at_n.pipeline.cli.command import run_stages
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import comparison
 from bayes_at_n.pipeline.compare.cohort import Cohort

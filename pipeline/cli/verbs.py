@@ -81,7 +81,7 @@ GROUPS = {
 _DRY = "show the first prompt, what is pending and its cost; write nothing"
 VERBS = {
     "run": Verb(
-        "cli.runs:run_stages",
+        "cli.command:run_stages",
         "run every stage in order; each does only what is pending",
         flags={"--dry-run": _DRY},
         examples="""\
@@ -91,7 +91,7 @@ run model=FOLDER_OR_HUB_ID dataset=./FILE.csv  # your own data
 run model=qwen3-4b,limo-v2 dataset=aime25 until=best  # until the best is known""",
     ),
     "status": Verb(
-        "cli.runs:status",
+        "cli.command:status",
         "show the progress of runs: trials, workers, cost, score so far; --watch follows it",
         keys="",
         composes=True,
@@ -139,7 +139,7 @@ compare model=A,B gate=policy.yaml settle=true  # sample until decided""",
         examples="generate RUN_FOLDER trials=160 budget.gpu_hours=8",
     ),
     "grade": Verb(
-        "cli.runs:grade",
+        "cli.command:grade",
         "grade every boxed answer against its gold answer",
         keys="dataset.answer dataset.boxes dataset.pattern dataset.conventions grading",
         reads=True,

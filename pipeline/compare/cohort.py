@@ -277,8 +277,7 @@ def of_runs(
     """Read the runs that can be compared, on the questions that they share.
 
     `folders`: with each None, or its table for `outcomes.read`. Unless runs were `named`, one that
-    lacks a question of most runs is left out. `gold`: see `load`. Raises UserError: none is left;
-    if `strict`, one is left out.
+    lacks a question of most runs is left out. `gold`: see `load`.
     """
     runs, positions, golds = dict[str, Member](), dict[str, dict[str, int]](), dict[str, Run]()
     broken, unlike = dict[str, str](), dict[str, str]()

@@ -155,10 +155,7 @@ def figures_of(
 
 
 def tables_of(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """Make the tables of one dataset but for its rubrics, by the stem of their files.
-
-    Raises UserError: a question that some model has no graded trial of.
-    """
+    """Make the tables of one dataset but for its rubrics, by the stem of their files."""
     runs = {member.name: member.run for member in cohort.members} | cohort.gold
     scored, paired = likelihood.of_runs(runs), _bits_apart(cohort.gold, cfg.scoring.confidence)
     by_likelihood = {} if scored is None else {"likelihood": scored}
@@ -253,7 +250,7 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     ordered by the mean of their averages, those that lack a dataset last. Keys of the mean begin
     with "_", which no dataset's name does. CSV and JSON also hold, of each dataset, half-widths of
     intervals, ranges of ranks, and ranks by avg without and with `scoring.rule` (Table 2 of arXiv
-    2510.04265). Raises UserError: as `leaderboard.scores`.
+    2510.04265).
     """
     level, names = cfg.scoring.confidence, [cohort.dataset for cohort in cohorts]
     weights = np.array([cfg.dataset_weights.get(name, 1.0) for name in names])
@@ -332,8 +329,7 @@ _CHANGES = 5  # changes that the sentence names
 def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
     """Match the runs in two folders by dataset and name: old and new run by (dataset, model).
 
-    Empty unless there are two folders, neither a run itself, with such a pair. Raises UserError:
-    `dataset=` or `model=` selects none of them.
+    Empty unless there are two folders, neither a run itself, with such a pair.
     """
     paths = [Path(folder).expanduser() for folder in cfg.folders]
     if len(paths) != 2 or any(selection.is_run(path) or not path.is_dir() for path in paths):
@@ -353,10 +349,7 @@ def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
 
 
 def compare_folders(cfg: AnalysisConfig, pairs: dict[tuple[str, str], list[Path]]) -> None:
-    """Print and save what changed between two runs of each model on each dataset.
-
-    Raises UserError: no pair can be compared. OSError: a file cannot be written.
-    """
+    """Print and save what changed between two runs of each model on each dataset."""
     both = dict[tuple[str, str], Cohort]()
     for key, folders in pairs.items():
         try:

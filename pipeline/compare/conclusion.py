@@ -134,10 +134,7 @@ def is_open(verdict: Mapping[str, Any]) -> bool:
 
 
 def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
-    """Conclude what a cohort of one or more models shows; pass several datasets pooled.
-
-    Raises UserError: a question without any graded trial.
-    """
+    """Conclude what a cohort of one or more models shows; pass several datasets pooled."""
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     order, (value, _, low, high) = scored.order.tolist(), scored.headline
     names, lead = [cohort.names[i] for i in order], order[0]
@@ -190,7 +187,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
 def next_attempts(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Any] | None:
     """Weigh more trials against more questions, for the difference of the first two models.
 
-    None of a single question or cluster, or of corrected scores. Raises UserError: as `conclude`.
+    None of a single question or cluster, or of corrected scores.
     """
     if len({*cohort.clusters}) < 2 or corrected(cohort, cfg.scoring.confidence):
         return None

@@ -246,10 +246,7 @@ def _prompts(pair: Pair) -> tuple[list[list[int]], int]:
 def _prompt_logprobs(
     run: Run, sequences: list[list[int]], longest: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Load a run's engine for the log-probs of sequences; returns these, and how it describes it.
-
-    Raises UserError: the engine cannot be loaded, or fails.
-    """
+    """Return log-probs of sequences by a run's engine, and how it describes itself."""
     name = run.cfg.engine.name
     note(f"loading {run.cfg.model.name} with {name} as in {run.path} ...")
     try:
@@ -282,11 +279,7 @@ _NAMED = ("model", "dtype", "variables")
 
 
 def run(cfg: EquivalenceConfig) -> None:
-    """Compare two runs: print tables and the conclusion, and save them.
-
-    Raises UserError: runs that cannot be compared, or attempts that cannot be replayed. OSError:
-    the folder may not be written.
-    """
+    """Compare two runs: print tables and the conclusion, and save them."""
     if cfg.replay:
         load_folder(Path(cfg.folders[1]).expanduser(), [f"trust={cfg.trust}"], "equivalence")
     both = load(cfg.folders)

@@ -53,10 +53,7 @@ class ModelScores(NamedTuple):
 
 
 def scores(cohort: Cohort, cfg: AnalysisConfig) -> ModelScores:
-    """Score every model, and average it, with intervals, once for a cohort.
-
-    Raises UserError: a question that some model has no graded trial of.
-    """
+    """Score every model, and average it, with intervals, once for a cohort."""
     level, prior = key = cfg.scoring.confidence, cfg.scoring.prior
     if key not in cohort.scored:
         matrix = cohort.matrix()
@@ -100,7 +97,7 @@ def leaderboard(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     """Tabulate a row a model, best first: everything about it alone, and its ranks.
 
     CSV and JSON hold all columns; what a page has no room for is in :func:`metrics` and
-    :func:`attempts`. Raises UserError: as for :func:`scores`.
+    :func:`attempts`.
     """
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     by_rule = ranks(scored, cfg)

@@ -35,10 +35,7 @@ _TABLED = 32  # models, up to which all pairs are a table
 
 
 def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
-    """Tabulate each two neighbors in order: is the upper one better, and how to settle it.
-
-    The cohort has two models at least.
-    """
+    """Tabulate each two neighbors in order: is the upper one better, and how to settle it."""
     scored, matrix = scores(cohort, cfg), cohort.matrix()
     upper, lower = scored.order[:-1], scored.order[1:]
     columns, notes = _of_pairs(cohort, cfg, upper, lower)
@@ -196,10 +193,7 @@ def _method_row(name: str, models: list[str], ranks: list[Any], found: list[Any]
 
 
 def by_method(cohort: Cohort, cfg: AnalysisConfig, tables: Mapping[str, Table]) -> Table:
-    """Rank by each method of `cfg.ranking`, beside the leaderboard; a method that fails is a note.
-
-    Raises UserError: no trial is complete for all questions and models.
-    """
+    """Rank by each method of `cfg.ranking`, beside the leaderboard; what fails is a note."""
     names, (tensor, notes) = cfg.ranking.chosen(), complete(cohort, least=1)
     seconds, ours = cfg.ranking.seconds or SECONDS, tables["leaderboard"].rows
     models, plain = [row["model"] for row in ours], [row["rank"] for row in ours]

@@ -81,10 +81,7 @@ def _columns(name: str, summary: Any, wide: bool = False) -> Columns:
 
 
 def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
-    """Rank (L,) by avg with the rubric's weights, 1 2 2 4; None if a question has no category.
-
-    `counted` is what `rubrics.categories.counts` returned.
-    """
+    """Rank (L,) by avg with the rubric's weights, 1 2 2 4; None if a question has no category."""
     if not counted.any(axis=-1).all():
         return None
     averages, _ = scoring.avg(scoring.Counts(counted), rubric.weights)
@@ -92,10 +89,7 @@ def ranks(rubric: Rubric, counted: Ints) -> Ints | None:
 
 
 def _assigned(cohort: Cohort, cfg: AnalysisConfig) -> tuple[ByRubric, list[str]]:
-    """Return what :func:`categories` does, and the notes of a table of it, once for a cohort.
-
-    Imported rubrics are read, and the others assigned.
-    """
+    """Return what :func:`categories` does, and the notes of a table of it, once for a cohort."""
     key = "rubrics", str(cfg.rubric), str(cfg.thresholds)
     if key in cohort.scored:
         return cohort.scored[key]  # type: ignore[no-any-return]
@@ -156,10 +150,7 @@ def _computed(
 
 
 def _alike(cohort: Cohort, attempts: list[Scored]) -> tuple[list[Scored], list[str]]:
-    """Keep the signals that all runs have, and name the others, with a remedy.
-
-    `invalid` must mean the same for all runs.
-    """
+    """Keep the signals that all runs have, so that each means the same; name the others."""
     shared = set.intersection(*(set(one.signals) for one in attempts))
     by_lackers, unused = dict[str, list[str]](), list[str]()
     for name in sorted({name for one in attempts for name in one.signals} - shared):

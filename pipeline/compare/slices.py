@@ -26,10 +26,7 @@ _WIDE = ("sigma", "half", "low", "high", "pool_low", "pool_high")
 
 
 def category_tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
-    """Tabulate categories by models, and the differences that stand out; empty without categories.
-
-    Raises UserError: as `leaderboard.scores`.
-    """
+    """Tabulate categories by models, and the differences that stand out; nothing without any."""
     of_runs = (by_category.fields(of.run, of.question_ids) for of in cohort.members)
     fields = next(filter(None, of_runs), [])
     order, rows, halves = scores(cohort, cfg).order.tolist(), list[Place](), list[float]()
@@ -61,10 +58,7 @@ def category_tables(cohort: Cohort, cfg: AnalysisConfig) -> dict[str, Table]:
 
 
 def _differences(cohort: Cohort, cfg: AnalysisConfig, fields: list[Field]) -> tuple[Table, str]:
-    """Test each pair of models in each category; return what stands out, and a sentence.
-
-    As in all comparisons on these questions, scores are avg with the paper's sigma.
-    """
+    """Test each pair of models in each category, by avg; return what stands out, a sentence."""
     order, matrix, level = scores(cohort, cfg).order, cohort.matrix(), cfg.scoring.confidence
     above, below = (order[of] for of in np.triu_indices(len(order), 1))
     places = [(of.name, *one) for of in fields for one in zip(*of[1:], strict=True)]

@@ -51,8 +51,7 @@ def whole_texts(cfg: RunConfig) -> bool:
 def grade(cfg: RunConfig, attempts: Sequence[Attempt]) -> list[tuple[Extraction, Grade]]:
     """Extract and grade the answer of each attempt, in order.
 
-    With `grading.compat` math_verify judges whole texts, and the user's own grader final parts; in
-    both cases a box is only recorded. Raises UserError: see `grade_pairs`.
+    With `grading.compat` math_verify judges whole texts, and the user's own grader final parts.
     """
     whole_text, kind = whole_texts(cfg), cfg.dataset.answer
     boxes = answers = [_extract(cfg, a, "math" if whole_text else kind) for a in attempts]

@@ -208,11 +208,9 @@ def _gold(cfg: RunConfig, row: Mapping[str, Any], place: str) -> str:
 def grade_file(cfg: RunConfig, source: Path, target: Path) -> None:
     """Grade every row of a JSON Lines file; write the rows with grades to `target`, in order.
 
-    A row is an object with `completion` and `gold`, or for programs with the columns of their tests
-    (`verifiers.code.programs.pack`). It may have `truncated` or a `finish_reason`
-    ("length" or "repetition": cut off) and, for multiple choice, `choices` in the order in which
-    they were shown. Other fields are copied. Raises UserError: a bad row, before anything is
-    graded, or a file that cannot be used.
+    A row has `completion` and `gold`, or for programs the columns of their tests, and perhaps
+    `truncated` or a `finish_reason` ("length", "repetition": cut off) and `choices` as they were
+    shown. Other fields are copied. Raises UserError, before anything is graded: a bad row or file.
     """
     if not source.exists() or source.is_dir():
         raise UserError(f"--file {source}: no such file")

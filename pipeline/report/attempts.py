@@ -94,10 +94,7 @@ def token_lengths(text: str, token_ids: npt.ArrayLike, decoder: Decoder) -> Ints
 
 
 def _streamed(text: str, token_ids: list[int], decoder: Decoder) -> Ints | None:
-    """Return :func:`lengths` token by token: tokens that share characters, special ones in texts.
-
-    It takes 1.5 µs per token, fifty times as long as the fast way.
-    """
+    """Return :func:`token_lengths` token by token, fifty times as slow: tokens share characters."""
     from tokenizers.decoders import DecodeStream
 
     tokenizer, stream = decoder.tokenizer, DecodeStream(skip_special_tokens=False)
@@ -240,7 +237,6 @@ def write_file(stem: Path, ending: str, value: Any) -> None:
     """Write the side file STEM + ENDING.js, in ASCII, so that no character in it ends a line.
 
     It is not synced to disk: after a power cut the same command writes it again.
-    Raises OSError: the disk is full, or not writable.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     name = f"{stem.name}{ending}"
@@ -249,10 +245,7 @@ def write_file(stem: Path, ending: str, value: Any) -> None:
 
 
 def _plain(column: Any) -> Any:
-    """Convert a column for JSON, with None for missing and infinite values; None if it is empty.
-
-    Texts become {values, codes}, code -1 for none, which a browser reads twice as fast.
-    """
+    """Convert a column for JSON, with None for missing and infinite values; None if it is empty."""
     if pa.types.is_floating(column.type):
         column = pc.round(pc.cast(column, pa.float64()), 4)
         column = pc.if_else(pc.is_finite(column), column, None)
@@ -260,7 +253,7 @@ def _plain(column: Any) -> Any:
         return None
     if not pa.types.is_string(column.type):
         return column.to_pylist()
-    coded = column.combine_chunks().dictionary_encode()
+    coded = column.combine_chunks().dictionary_encode()  # which a browser reads twice as fast
     codes = pc.fill_null(coded.indices, -1).to_pylist()
     return {"values": coded.dictionary.to_pylist(), "codes": codes}
 
@@ -284,8 +277,7 @@ class Job(NamedTuple):
 def write_all(jobs: Sequence[Job]) -> Iterator[Ints]:
     """Write prompts and responses of runs in a process per core, or in this one if they are few.
 
-    Yields per job the numbers of its K attempts' files, -1 for none. Raises OSError: the disk is
-    full, or not writable. UserError: a process was killed.
+    Yields per job the numbers of its K attempts' files, -1 for none.
     """
     context = multiprocessing.get_context("spawn")  # this process has threads
     workers = max(1, min(program.cores(), MOST_PROCESSES, len(jobs)))

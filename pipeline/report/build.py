@@ -69,10 +69,7 @@ def most_trials(runs: Sequence[Run]) -> int | None:
 
 
 def pack(side: Path, room: int, sampled: int) -> Packed:
-    """Compress the side files in a folder into at most `room` bytes, by importance.
-
-    `sampled`: the largest number of trials per question.
-    """
+    """Compress the side files in a folder into at most `room` bytes, by importance."""
     files, lost, texts = dict[str, str](), list[str](), list[Path]()
     for path in sorted(side.glob("*.js"), key=_order):
         if _order(path)[0] == _TEXTS:
@@ -133,10 +130,7 @@ READ_S = 3600.0  # for which a replaced page, still open in a browser, can load 
 
 
 def report(cfg: AnalysisConfig, open: bool = False) -> None:
-    """Write the report on the datasets and models that settings name; `open`: open a browser.
-
-    Raises UserError: no runs, or nothing is graded. OSError: the folder cannot be written.
-    """
+    """Write the report on the datasets and models that settings name; `open`: open a browser."""
     began = time.monotonic()
     note("report: reading runs")
     path = write(cohorts_of.load(cfg, gold=True), cfg)
@@ -153,8 +147,7 @@ def write(cohorts: list[Cohort], cfg: AnalysisConfig) -> Path:
     """Write the report on some cohorts, in place of an earlier one in the folder.
 
     Any number of processes may do so at once: the last page written counts, and is complete.
-    Returns the path of index.html, or of report.html, which has no side files. Raises OSError: the
-    folder cannot be written.
+    Returns the path of index.html, or of report.html, which has no side files.
     """
     out = selection.results_folder(cfg, "report", cohorts_of.first_runs(cohorts))
     out.mkdir(parents=True, exist_ok=True)
@@ -195,16 +188,13 @@ def _write_single(cohorts: list[Cohort], cfg: AnalysisConfig, out: Path) -> Path
 
 
 def _sweep(out: Path) -> None:
-    """Remove side files that the page does not name and that are older than `READ_S`.
-
-    Those that it names age from now on, as the page is about to be replaced.
-    """
+    """Remove side files that the page does not name and that are older than `READ_S`."""
     page = _current_page(out)
     for path in (out / "attempts").glob("*"):
         with contextlib.suppress(FileNotFoundError):  # another report removed it
             if path.is_dir() and _STAMP.fullmatch(path.name):
                 if path.name.encode() in page:
-                    os.utime(path)
+                    os.utime(path)  # it ages from now on, as the page is replaced
                 elif time.time() - path.stat().st_mtime > READ_S:
                     shutil.rmtree(path, ignore_errors=True)
 
@@ -218,10 +208,7 @@ def _current_page(out: Path) -> bytes:
 def _datasets(
     cohorts: list[Cohort], cfg: AnalysisConfig, side: Path, trials: int | None
 ) -> list[Panel]:
-    """Build the panels of all datasets, and write their side files into the folder `side`.
-
-    `trials`: per question, that have texts; None: all.
-    """
+    """Build the panels of all datasets, and write their side files into the folder `side`."""
     members = [(i, m, member) for i, c in enumerate(cohorts) for m, member in enumerate(c.members)]
     if members:
         side.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ def label(words: list[str], open: bool = False) -> None:
 
     `labels.sample=N` draws N more: first uniformly, later with larger probabilities where the
     labels so far show errors, or grader and verifier disagree. Several runs share a page, in random
-    order. Raises UserError: no run, or one without outcomes or texts.
+    order.
     """
     folders, settings = compose.folders_of(words)
     paths = [run for folder in folders for run in selection.runs_in(Path(folder))]

@@ -95,10 +95,7 @@ def _panel(title: str, name: str, **parts: Any) -> Panel:
 
 
 def _categories(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> ByRubric:
-    """Assign categories under common thresholds; `notices` gets the reason if that is impossible.
-
-    Runs that nobody categorized are no reason to say so, unless rubrics are named.
-    """
+    """Assign categories under common thresholds, if anybody did; `notices` gets why not."""
     folders = (m.run.path / part for m in cohort.members for part in ("signals", "categories"))
     if not (cohort.members and (cfg.rubric.names or any(path.is_dir() for path in folders))):
         return {}
@@ -295,10 +292,7 @@ def _costs(cohort: Cohort, tables: Mapping[str, Table]) -> Iterator[dict[str, An
 
 
 def mean_lengths(cohort: Cohort) -> Floats:
-    """Return mean completion tokens of correct and other graded attempts of L models, (2, L).
-
-    NaN if there is none.
-    """
+    """Return mean completion tokens of correct and other graded attempts, (2, L); NaN of none."""
     means = np.full((2, len(cohort.names)), np.nan)
     for i, member in enumerate(cohort.members):
         codes, tokens = cohort.outcomes[i], member.lengths(cohort.outcomes.shape[2]).tokens

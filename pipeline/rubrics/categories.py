@@ -65,8 +65,7 @@ class Scored(NamedTuple):
 def categorize(run: Run) -> None:
     """Map every graded attempt of a run to each rubric; if there are verdicts, those with one.
 
-    Raises UserError, and replaces nothing: nothing is graded, or thresholds are of another dataset;
-    see also `rubric.load` and `assigned`. DamagedData: see `signals.make`.
+    Raises UserError, and replaces nothing: nothing is graded, or rubrics or thresholds do not fit.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     rubrics, folder = rubric.load(run.cfg), run.path / "categories"
@@ -119,8 +118,7 @@ def assigned(
 ) -> tuple[dict[str, Categories], dict[str, str]]:
     """Return the category of each attempt by rubric, and what the other rubrics need.
 
-    `named`: whether the user named the rubrics. Raises UserError: a named one cannot be used, or
-    categories overlap without `order`, or leave an attempt out.
+    Raises UserError: a rubric that the user `named` cannot be used, or categories do not fit.
     """
     values = rubric.variables(attempts.signals, limits)
     codes, missing = dict[str, Categories](), dict[str, str]()
@@ -277,10 +275,7 @@ def save(run: Run, name: str, rows: pa.Table, record: Mapping[str, Any]) -> None
 
 
 def current(run: Run, imported: bool = False) -> dict[str, Recorded]:
-    """Return the categories that are up to date, by rubric; warn about the others.
-
-    `imported`: only imported labels, which do not depend on signals or thresholds.
-    """
+    """Return up-to-date categories, or `imported` ones alone, by rubric; warn about the others."""
     made_from = None if imported else signals.made_from(run)
     limits = runfolder.read_json(run.path / FILE).items()
     mapped, old = dict[str, Recorded](), list[str]()
@@ -346,10 +341,7 @@ def rubric_scores(run: Run, mapped: Mapping[str, Recorded]) -> dict[str, Any]:
 
 
 def headline(counted: Ints, weights: Any, settings: CapsConfig) -> tuple[Summary, str]:
-    """Return the score of counts (M, C + 1) of one model, and its prior: `scoring.score_ci`.
-
-    Questions without any category count under the uniform prior only.
-    """
+    """Return the score of counts (M, C + 1), and its prior; empty questions count if uniform."""
     uniform = settings.prior == "uniform"
     known = scoring.Counts(counted if uniform else counted[counted.any(axis=1)])
     return scoring.score_and_prior(known, weights, settings.confidence, settings.prior)

@@ -41,10 +41,9 @@ _COMPARE: Any = {ast.Lt: lt, ast.LtE: le, ast.Gt: gt, ast.GtE: ge, ast.Eq: eq, a
 
 
 class Condition:
-    """A condition on the names in `booleans` and `numbers`.
+    """A condition on the names in `booleans` and `numbers`. Raises ValueError: naming the fault.
 
-    Python parses it, but only `_evaluate` evaluates the tree: no code of a user is executed. Raises
-    ValueError: naming the part that is wrong.
+    Python parses it, but only `_evaluate` evaluates the tree: no code of a user is executed.
     """
 
     def __init__(self, text: Any, booleans: Iterable[str] = (), numbers: Iterable[str] = ()):
@@ -251,12 +250,7 @@ def with_weights(rubric: Rubric, weights: Any) -> Rubric:
 
 
 def load(cfg: RunConfig) -> dict[str, Rubric]:
-    """Return the rubrics that a configuration names, by default all of configs/rubric.
-
-    That of partial credit is for programs alone.
-
-    Raises UserError: no such file, two with the same name, or an invalid rubric.
-    """
+    """Return the rubrics that a configuration names, by default all."""
     rubrics, files = dict[str, Rubric](), compose.files("rubric")
     every = {path.stem for path in compose.CONFIGS.glob("rubric/*.yaml")}
     every -= set() if cfg.dataset.answer == "code" else {"partial-credit"}

@@ -75,8 +75,7 @@ def read(run: Run) -> pa.Table:
     """Read the signals of every attempt, ordered by question and trial; null if unknown.
 
     For an import without attempts, its outcomes have signals. With judge=unmatched A, B and C are
-    null, because only some attempts have them. Raises UserError: nothing was measured yet; see also
-    `outcomes.graded`.
+    null, because only some attempts have them.
     """
     ids = tables.question_ids(run)
     measured, pending = SIGNALS_TABLE.read(run, OF_ATTEMPTS, {})

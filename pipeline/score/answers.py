@@ -47,10 +47,9 @@ _END = 2000  # characters of an answer that may state it
 def classes_of(run: Run) -> Ints:
     """Return the class of each attempt's answer: PENDING, NONE, RIGHT, or a wrong one; (M, N).
 
-    Wrong answers of a question are 2, 3, ..., from the most common one on.
-    Answers that the rule grader could not compare with the gold answer are equal if their texts
-    are. Raises UserError: wrong attempts have no answer text, as in imported matrices; verdicts
-    that decide outcomes are missing; worker processes cannot be started.
+    Wrong answers of a question are 2, 3, ..., from the most common one on. Answers that the rule
+    grader could not compare with the gold answer are equal if their texts are. Raises UserError:
+    wrong attempts have no answer text, as in imported matrices.
     """
     ids, right, no_answer = tables.question_ids(run), OUTCOMES[CORRECT], OUTCOMES[NO_ANSWER]
     table = graded(run, ["answer"])
@@ -161,13 +160,7 @@ def stated_confidence(text: str) -> float | None:
 
 
 def stated(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
-    """Measure the calibration of the confidences that answers state; None if no prompt asks for it.
-
-    Answers without one are left out and counted.
-    """
-    asked = [*run.cfg.prompt.templates, run.cfg.model.system or ""]
-    if not any("confidence" in text.lower() for text in asked):
-        return None
+    """Measure the calibration of the confidences that answers state; None if none does."""
     keys, said = keys_of(found), list[tuple[float, bool, int]]()
     right = found.codes[found.codes != PENDING] == CORRECT
     for i, text in tables.responses(run, keys, shards.Damage()):
@@ -189,10 +182,8 @@ def stated(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
 
 
 def attempted(run: Run, found: Outcomes) -> tuple[dict[str, Any], str] | None:
-    """Compute SimpleQA's F-score where the judge's own outcome is that nothing was attempted."""
-    if found.judged is None or run.cfg.verifier.kind != "generate":  # C of others is "invalid"
-        return None
-    if not (passed := found.judged & (found.codes == NO_ANSWER)).any():
+    """Compute SimpleQA's F-score; None if the judge finds every answer to be an attempt."""
+    if not (passed := np.asarray(found.judged) & (found.codes == NO_ANSWER)).any():
         return None
     kinds: Any = np.ma.array(2 * passed + (found.codes == CORRECT), mask=found.codes == PENDING)  # type: ignore[no-untyped-call]
     silent, right = (float((kinds == kind).mean()) for kind in (2, 1))

@@ -132,8 +132,7 @@ def since(run: Run, matrix: Any) -> tuple[dict[str, Any], str]:
     """Compare questions before `dataset.since` with later ones; return a record and a sentence.
 
     `matrix`: outcomes (M, N), masked where pending. Questions without a date or a trial are left
-    out. The record has `before` and `since` (`pool_ci`, and their `questions`), and `difference`,
-    since minus before. Raises UserError: fewer than two questions or clusters on one side.
+    out. Raises UserError: fewer than two questions or clusters on one side.
     """
     day = str(run.cfg.dataset.since)
     begun, clusters = np.ma.count(matrix, axis=1) > 0, np.array(outcomes.clusters(run))

@@ -41,10 +41,7 @@ def check(run: Run, matrix: Any, lengths: Lengths) -> None:
 
 
 def read(run: Run, matrix: Any) -> tuple[Table | None, Forecast | None]:
-    """Make the curve and the forecast that `scoring.caps` and `scoring.forecast` ask for.
-
-    Raises UserError: as `check`; as `_forecast`.
-    """
+    """Make the curve and the forecast that `scoring.caps` and `scoring.forecast` ask for."""
     settings, curve = run.cfg.scoring, None
     check(run, matrix, lengths := outcomes.lengths(run))
     if settings.caps:

@@ -122,10 +122,7 @@ def read(run: Run, keys: Ints) -> People | None:
 
 
 def rows(path: Path, run: Run) -> dict[int, Parts]:
-    """Read the labels of this run in a file, by their keys; see `keep`.
-
-    Raises UserError: one cannot be used, or the file is missing.
-    """
+    """Read the labels of this run in a file, by their keys. Raises UserError: as `keep`."""
     if not path.is_file():
         raise UserError(f"labels={path}: no such file; `{PROGRAM} label {run.path}` makes a page")
     ids = {row["question_id"]: i for i, row in enumerate(run.questions)}
@@ -175,10 +172,7 @@ def halves(run: Run, keys: Ints) -> Ints:
 
 
 def doubts(run: Run, found: Outcomes, keys: Ints) -> Floats:
-    """Estimate the squared error of the judge on each attempt, (n,).
-
-    From the labels so far, by outcome, by length, and by whether the verifier agrees.
-    """
+    """Estimate the judge's squared error on each attempt, (n,), by outcome, length and verifier."""
     said, people = words(run, found, keys), read(run, keys)
     own = said["outcomes"]
     differ = np.abs(own - said.get("verifier", own)) >= 0.5
@@ -202,10 +196,7 @@ def samples(run: Run, found: Outcomes) -> Samples | None:
 
 
 def corrected(run: Run, found: Outcomes, own: Samples | None = None) -> tuple[Parts, Table] | None:
-    """Correct avg by the run's labels; return the record for `scores.json`, and a table.
-
-    `own`: its `samples`, if they were read. None without labels. Raises UserError: as `samples`.
-    """
+    """Correct avg by the labels (`own`: its `samples`); return a record and a table, or None."""
     keys, level = keys_of(found), run.cfg.scoring.confidence
     if (known := own or samples(run, found)) is None:
         return None

@@ -39,10 +39,9 @@ def by_question(run: Run) -> tuple[dict[str, Floats], list[str]]:
 
 
 def measured(run: Run) -> dict[str, Parts]:
-    """Compute the means of what the run's questions score, with intervals over questions.
+    """Average what the run's questions score, with intervals over questions, by measure.
 
-    Returns value, sigma, low and high of each measure. Raises UserError: fewer than two questions,
-    or clusters of them, are scored.
+    Raises UserError: fewer than two questions, or clusters of them, are scored.
     """
     (found, clusters), level = by_question(run), run.cfg.scoring.confidence
     if len({*clusters}) < 2:

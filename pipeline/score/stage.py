@@ -36,8 +36,7 @@ Parts = dict[str, Any]
 def score(run: Run, rubrics: bool = False) -> None:
     """Score the run's graded attempts: print a table, save `scores.json` and `matrix.npz`.
 
-    With other `sampling.trials` than the folder's nothing is saved. Raises what `scored` does.
-    OSError: a file cannot be written.
+    With other `sampling.trials` than the folder's nothing is saved.
     """
     labels.keep(run)
     record = made_from(run)  # what is added meanwhile makes the scores stale
@@ -71,19 +70,14 @@ def score(run: Run, rubrics: bool = False) -> None:
 
 
 def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
-    """Compute and print what `scores.json` is to hold; write nothing.
+    """Compute and print what `scores.json` is to hold, also outcomes and the curve of `caps=`.
 
-    `rubrics`: print their scores, not metrics. Returns also outcomes and the curve of `caps=`.
-    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
+    `rubrics`: print their scores, not metrics. Raises UserError: nothing is graded, or settings ask
+    what the attempts do not tell.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)
     if (graded.codes == PENDING).all():
-        if not any(question["gold"] for question in run.questions):
-            raise UserError(
-                f"{run.path}: nothing graded, and no question has a gold answer; import the records"
-                " again with gold=COLUMN or questions=FILE"
-            )
         raise headline.without_outcomes(run, graded)
     curve = forecast = dated = by_people = of_categories = None
     settings, matrix = run.cfg.scoring, graded.matrix
@@ -109,8 +103,15 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     if labels.files(run) and (by_people := labels.corrected(run, graded)):
         scores["people"], table = by_people
         display.show(table)
-    measured = {"stated": answers.stated(run, graded), "attempted": answers.attempted(run, graded)}
-    for name, found in (measured | {"since": dated, "forecast": forecast}).items():
+    prompt = " ".join([*run.cfg.prompt.templates, run.cfg.model.system or ""]).lower()
+    written = graded.judged is not None and run.cfg.verifier.kind == "generate"
+    measured = {
+        "stated": answers.stated(run, graded) if "confidence" in prompt else None,
+        "attempted": answers.attempted(run, graded) if written else None,  # else C is "invalid"
+        "since": dated,
+        "forecast": forecast,
+    }
+    for name, found in measured.items():
         if found is not None:
             scores[name], line = found
             results.print(line)
@@ -154,7 +155,7 @@ def _scores(
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = graded.matrix, run.cfg.scoring.confidence
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
-    head = headline.compute(matrix, run.cfg.scoring)
+    head, by = headline.compute(matrix, run.cfg.scoring), outcomes.judge_settings(run)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
     by_likelihood = likelihood.measured(run) if run.cfg.sampling.likelihood else {}
     try:
@@ -170,11 +171,7 @@ def _scores(
         **_about(run, by_likelihood),
         "trials": int((graded.codes != PENDING).sum(axis=1).max()),
         "attempts": int((graded.codes != PENDING).sum()),
-        **(
-            {"judge": {"by": by, **graded.deciders()}}
-            if (by := outcomes.judge_settings(run))
-            else {}
-        ),
+        **({"judge": {"by": by, **graded.deciders()}} if by else {}),
         "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }

@@ -37,8 +37,7 @@ _DERIVED = ("grades", "verdicts", "signals")  # folders of derived tables
 def check(folders: Iterable[Path], stale: Sequence[Callable[[Run], Mapping[Path, str]]]) -> None:
     """Print the damaged and stale files in run folders, or in folders of them.
 
-    `stale`: functions that return the stale derived files of a run, and which inputs differ. Raises
-    DamagedData: a file is damaged or stale, or a folder holds no run.
+    `stale`: return the stale derived files of a run, and which inputs differ. Raises DamagedData.
     """
     bad = 0
     for folder in folders:

@@ -32,16 +32,7 @@ from bayes_at_n.pipeline.store import runfolder, tables
 from bayes_at_n.pipeline.store.columns import GRADES, KEY, VERDICTS
 from bayes_at_n.pipeline.store.provenance import short_hash
 from bayes_at_n.pipeline.store.runfolder import Run, read_json
-from bayes_at_n.pipeline.store.tables import (
-    IMPORTED,
-    Derived,
-    Inputs,
-    Rows,
-    Stale,
-    is_imported,
-    parts,
-    record,
-)
+from bayes_at_n.pipeline.store.tables import IMPORTED, Derived, Inputs, Rows, Stale
 from bayes_at_n.verifiers.answers import own
 from bayes_at_n.verifiers.maths.conventions import KNOWN
 
@@ -114,7 +105,7 @@ def ruled(run: Run, names: Sequence[str]) -> pa.Table:
 
 def grades_made_by(run: Run) -> dict[str, Any]:
     """Return what decided the grades of a run, for comparison with another's."""
-    if any(map(is_imported, run.grades.glob("*.parquet"))):
+    if any(map(tables.is_imported, run.grades.glob("*.parquet"))):
         imported = dict(read_json(run.manifest).get("imported", {}))
         return {"imported": str(imported.get("fingerprint"))}
     now = _grade_inputs_now(run)
@@ -135,16 +126,15 @@ def verdict_inputs(run: Run, of_grades: bool) -> dict[str, Any]:
     inputs = {"request": _request(v)} | {name: getattr(v, name) for name in _CALIBRATION}
     inputs["judge"] = judge if judge == "unmatched" or v.calibration == "graded" else None
     if of_grades:
-        records = [record(GRADES_TABLE.path(run.path, part.stem)) for part in parts(run.attempts)]
-        kinds = {str({k: v for k, v in sorted(r.items()) if k != "part"}) for r in records if r}
+        records = filter(None, GRADES_TABLE.records(run))
+        kinds = {str({k: v for k, v in sorted(r.items()) if k != "part"}) for r in records}
         inputs["grades"] = [short_hash(kind) for kind in sorted(kinds)]
     return inputs
 
 
 def verdicts_made_of(run: Run) -> dict[str, Any]:
     """Return the inputs of the stored verdicts; empty if there are none, or imported ones."""
-    stems = (part.stem for part in parts(run.attempts))
-    stored = (record(VERDICTS_TABLE.path(run.path, stem)).get("inputs") for stem in stems)
+    stored = (made.get("inputs") for made in VERDICTS_TABLE.records(run))
     return next((dict(inputs) for inputs in stored if inputs and inputs != IMPORTED), {})
 
 
@@ -200,10 +190,8 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
 
     Column `ruled` is the rule grader's outcome, `judged` whether the verifier decides. Where it
     does, `layer` is "verifier", `reason` has both, and a missing verdict is a null outcome. With
-    `RunConfig.point_weights` column `points` has all points for what the rules accept.
-
-    Raises Stale: see `ruled`. UserError: unless `quiet`, with judge=unmatched verdicts are missing;
-    the other attempts, mostly those that the rules accept, are a biased sample.
+    `RunConfig.point_weights` column `points` has all points for what the rules accept. Raises
+    UserError unless `quiet`: with judge=unmatched verdicts are missing, so the rest is biased.
     """
     judge, v, weights = run.cfg.dataset.judge, run.cfg.verifier, run.cfg.point_weights
     table = ruled(run, [*dict.fromkeys(["outcome", "box", *names])])
@@ -328,10 +316,7 @@ class Lengths(NamedTuple):
 
 
 def read(run: Run, quiet: bool = False, table: pa.Table | None = None) -> Outcomes:
-    """Read all outcomes of a run; damaged ones are pending, with a warning unless `quiet`.
-
-    `table`: the result of `graded`, by default read here. Raises: see `graded`.
-    """
+    """Read all outcomes of a run, of `graded` by default; damaged ones are pending."""
     shape, ids = (len(run.questions), run.cfg.sampling.trials), tables.question_ids(run)
     table = graded(run, quiet=quiet) if table is None else table
     decided, points, weights = None, None, run.cfg.point_weights

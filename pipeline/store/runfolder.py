@@ -111,10 +111,7 @@ def presented_letter(presented: Mapping[str, Any], answer: str) -> str:
 
 
 def read_manifest(run: Run) -> dict[str, Any]:
-    """Read the manifest, or restore it from the attempts; empty before the first `prepare`.
-
-    Raises UserError: it is damaged and cannot be restored, or the path is a folder.
-    """
+    """Read the manifest, or restore it from the attempts; empty before the first `prepare`."""
     fault = "no identity"
     try:
         manifest = untrusted.read_json(run.manifest)
@@ -255,10 +252,7 @@ def part_suffix(run: Run) -> str:
 
 
 def continuing(run: Run, rows: list[dict[str, Any]] | None = None) -> dict[tuple[str, int], int]:
-    """Return the tokens so far of attempts that continue under a raised cap, in order of `keys`.
-
-    `rows`: questions with limits that are about to be raised.
-    """
+    """Return tokens so far of attempts that a raised cap continues; `rows`: questions with it."""
     if rows is None and not was_raised(run):
         return {}
     limits = {row["question_id"]: row["max_tokens"] for row in rows or run.questions}

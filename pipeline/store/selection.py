@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def named(cfg: SelectionConfig) -> dict[str, list[Path]]:
     """Return the selected run folders by dataset, in order, each once.
 
-    A folder given by path is a run, or holds some. One that holds no readable run is left out with
-    a warning. Raises UserError: no run is left, or there is no such dataset or model.
+    A folder given by path is a run, or holds some; one without any is left out with a warning.
     """
     by_dataset, faults = dict[str, dict[Path, Path]](), dict[Path, UserError]()
     for folder in (Path(text).expanduser() for text in cfg.folders):
@@ -172,10 +171,7 @@ def file_stem(text: str) -> str:
 
 
 def results_folder(cfg: SelectionConfig, verb: str, runs: Sequence[Path]) -> Path:
-    """Return the folder for the results of a selection; `runs` has one run of each dataset.
-
-    It is `out`, else DATASET/_VERB-SELECTION, or above DATASET if there are several datasets.
-    """
+    """Return `out`, or DATASET/_VERB-SELECTION, above DATASET if `runs` has one of several."""
     if cfg.out is not None:
         return Path(cfg.out).expanduser()
     root = runs[0].parent.parent if cfg.folders and not cfg.dataset else Path(cfg.runs).expanduser()

@@ -56,9 +56,7 @@ def encode(rows: Any, ids: pa.Array) -> Ints:
 
 
 def cells(keys: Ints, trials: int) -> tuple[npt.NDArray[np.bool_], tuple[Ints, Ints]]:
-    """Select the keys of known questions and the first `trials` trials.
-
-    Returns a mask, and question and trial of the selected keys.
+    """Return a mask of known questions' first trials, and question and trial of those.
 
     >>> kept, (question, trial) = cells(np.array([-1, 7, 2 << 32 | 3]), 5)
     >>> kept.tolist(), question.tolist(), trial.tolist()
@@ -229,6 +227,10 @@ class Derived:
     def path(self, folder: Path, stem: str) -> Path:
         """Return the path of the rows of a stem in a run folder."""
         return folder / self.name / f"{stem}.parquet"
+
+    def records(self, run: Run) -> list[dict[str, Any]]:
+        """Return what was made of each part of attempts, see `record`."""
+        return [record(self.path(run.path, part.stem)) for part in parts(run.attempts)]
 
     def pending(self, run: Run, inputs: Inputs) -> dict[Part, str]:
         """Return the parts whose rows are pending or stale, with the inputs that differ."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bayes_at_n.pipeline import engines
-from bayes_at_n.pipeline.base import atomic, lease, untrusted
+from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.console import note, note_alone, plural, results, si, substep, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import settings
@@ -38,7 +38,6 @@ from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.verify import calibrate, prompts
-from bayes_at_n.pipeline.workers.stopping import unmoved
 from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import judgement, quality
 from bayes_at_n.verifiers.maths.boxed import final_part
@@ -55,32 +54,27 @@ Votes = dict[str, dict[int, Meaning]]  # by text and trial
 Judge = tuple[Run, JudgementConfig]  # the run of its votes, and how they are read
 
 
-def verify(original: Run, run: Run, template: str, made_by: dict[str, Any]) -> None:
+def verify(original: Run, run: Run, template: str, made_from: dict[str, Any]) -> None:
     """Sample the votes that are pending, derive verdicts from all, and report on them.
 
-    `original` has the settings to save, `run` a prompt that is on this machine, with the text
-    `template`; `made_by`: see `stage.identity`. Raises: as `generate`; UserError: see `_others`.
+    `original` has the settings to save, `run` a prompt that is on this machine; `made_from`: all
+    that decides verdicts but the votes. Raises: as `generate`; UserError: see `_others`.
     """
-    lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
-    with lock, unmoved(run.path, "attempts were verified"):
-        judge = judge_of(run, made_by)
-        panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
-        of_grades = run.cfg.dataset.judge == "unmatched" or prompts.uses_answer(template)
-        made_from = outcomes.verdict_inputs(run, of_grades)
-        made_from |= {"verifier": made_by, "template": made_by["template"]}
-        if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
-            parts = tables.parts(run.attempts)  # before they are read: a journal may grow
-            attempts = prompts.texts_to_judge(run, template)
-            with engines.keeping():
-                _prepare(run, judge, template, attempts)
-                runfolder.save_verifier(original)  # so that `verify RUN` continues
-                own, unjudged = _sample(run, judge, attempts)
-            made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
-            others = [read(*other, Votes(), set()) for other in panel[1:]]
-            _derive(run, [own, *others], attempts, made_from, parts)
-        else:
-            note_alone("verify: nothing pending, all attempts are judged")
-        report(run, judge)
+    judge = judge_of(run, made_from["verifier"])
+    panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
+    if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
+        parts = tables.parts(run.attempts)  # before they are read: a journal may grow
+        attempts = prompts.texts_to_judge(run, template)
+        with engines.keeping():
+            _prepare(run, judge, template, attempts)
+            runfolder.save_verifier(original)  # so that `verify RUN` continues
+            own, unjudged = _sample(run, judge, attempts)
+        made_from |= _marks(panel) | ({"unjudged": unjudged} if unjudged else {})
+        others = [read(*other, Votes(), set()) for other in panel[1:]]
+        _derive(run, [own, *others], attempts, made_from, parts)
+    else:
+        note_alone("verify: nothing pending, all attempts are judged")
+    report(run, judge)
 
 
 def _marks(panel: Sequence[Judge]) -> dict[str, Any]:
@@ -111,8 +105,7 @@ def judge_of(run: Run, made_by: Mapping[str, Any]) -> Run:
 def dry_run(run: Run, judge: Run, template: str, attempts: Estimate, on_cluster: bool) -> None:
     """Print how many votes are pending, and their cost; write nothing.
 
-    Of the pending `attempts` as large a share will be new texts as of those stored; without any,
-    each may be one.
+    Of the pending `attempts` as large a share will be new texts as of those stored, if any are.
     """
     v, number, size = run.cfg.verifier, attempts.pending, attempts.prompts + attempts.cost.tokens
     pending, about = number * (votes := v.sampling.trials), "at most "
@@ -171,12 +164,9 @@ def wanted(read: Mapping[int, Meaning], votes: int, tries: int = TRIES) -> int:
     >>> wanted(dict.fromkeys(range(9)), 1), wanted({0: 7, 1: None, 2: 7, 3: None}, 3)
     (3, 5)
     """
-    most = votes
-    while most < tries * votes and all(trial in read for trial in range(most)):
-        readable = sum(read[trial] is not None for trial in range(most))
-        if readable >= votes:
-            break
-        most += votes - readable
+    most, lost = votes, 0
+    while (now := sum(read.get(trial, 0) is None for trial in range(most))) > lost:
+        most, lost = votes + now, now
     return min(most, tries * votes)
 
 

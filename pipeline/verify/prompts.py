@@ -297,8 +297,7 @@ def texts_to_judge(run: Run, template: str) -> pa.Table:
 
     Columns: `key` (`tables.encode`), `part` (stem of its file), `judged` (hash of its text; empty:
     unreadable), `bytes` of the text, `place` (its position in the order of files), `truth`
-    (`true_labels`), and grades. With judge=unmatched only attempts that the rule grader does not
-    accept. Raises UserError: grades are needed and missing.
+    (`true_labels`), and grades. With judge=unmatched only what the rule grader does not accept.
     """
     judge, listed = run.cfg.dataset.judge, parts(run.attempts)
     with_answer = uses_answer(template)

@@ -39,10 +39,7 @@ _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
 
 def verify(run: Run) -> None:
-    """Judge every text that was not judged yet, and calibrate.
-
-    Raises UserError: no attempts, or the verifier or its prompt cannot be used; TryAgain.
-    """
+    """Judge every text that was not judged yet, and calibrate."""
     labels.keep(run)
     if run.cfg.verifier.id is None:
         note_alone("verify: nothing is judged (verifier=none)")
@@ -62,24 +59,18 @@ def _verify(original: Run) -> None:
     runfolder.check_same(run, provenance.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
         raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
-    run = Run(
-        prompts.with_fallback(
-            run.cfg, outcomes.verdicts_made_of(run).get("request", {}).get("prompt")
-        )
-    )
-    template = prompts.read_template(run.cfg.verifier)
-    made_by = identity(run.cfg, verifier_as_model(run.cfg), template)
-    if run.cfg.verifier.kind == "generate":
-        generated.verify(original, run, template, made_by)
-        return
-    path, work = run.path, "attempts were verified"
-    lock = lease.held(path / "verify.lease", "verifying", wait=True)
-    with lock, unmoved(path, work) as intact:
-        # Everything that decides verdicts, except texts of attempts and their log-probs.
-        v = run.cfg.verifier
+    used = outcomes.verdicts_made_of(run).get("request", {}).get("prompt")
+    run = Run(prompts.with_fallback(run.cfg, used))
+    v, template = run.cfg.verifier, prompts.read_template(run.cfg.verifier)
+    lock = lease.held(run.path / "verify.lease", "verifying", wait=True)
+    with lock, unmoved(run.path, "attempts were verified") as intact:
+        # Everything that decides verdicts, except texts of attempts, their log-probs and votes.
+        made_by = identity(run.cfg, template)
         of_grades = run.cfg.dataset.judge == "unmatched" or v.calibration == "graded"
         made_from = outcomes.verdict_inputs(run, of_grades or prompts.uses_answer(template))
         made_from |= {"verifier": made_by, "template": made_by["template"]}
+        if v.kind == "generate":
+            return generated.verify(original, run, template, made_from)
         if v.fit_temperature or v.calibration == "graded":  # these depend on all attempts
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
         if v.fit_temperature:
@@ -101,12 +92,13 @@ def dry_run(run: Run, verb: str, on_cluster: bool) -> None:
     judges = verb == "run" and "verify" in run.cfg.stages
     if judges and run.cfg.verifier.kind == "generate":
         template = prompts.read_template(run.cfg.verifier)
-        judge = generated.judge_of(run, identity(run.cfg, verifier_as_model(run.cfg), template))
+        judge = generated.judge_of(run, identity(run.cfg, template))
         generated.dry_run(run, judge, template, expected, on_cluster)
 
 
-def identity(cfg: RunConfig, judge: RunConfig, template: str) -> dict[str, Any]:
+def identity(cfg: RunConfig, template: str) -> dict[str, Any]:
     """Return everything that decides log-probs, without loading the model."""
+    judge = verifier_as_model(cfg)
     v, args, local = cfg.verifier, judge.engine.args, find_local(str(cfg.verifier.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""

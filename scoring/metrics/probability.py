@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
+import scipy
 
 from bayes_at_n.scoring.metrics import By
 from bayes_at_n.scoring.metrics.bayes import avg_ci

@@ -37,11 +37,6 @@ FREE = RNG.normal(0, 2, (3, 30, 1, 3))
 """Raw logits for three content-free strings, one row a question."""
 
 
-def ece(prob: Any, labels: Any, bins: int = 15) -> float:
-    p = np.asarray(prob)
-    return calibration_error(reliability(p.max(axis=1), p.argmax(axis=1) == labels, bins))
-
-
 def loop_softmax(values: list[float]) -> list[float]:
     total = sum(math.exp(v) for v in values)
     return [math.exp(v) / total for v in values]
@@ -214,12 +209,9 @@ def test_measures_by_brute_force(bins: int, ties: bool) -> None:
     p, labels = predictions(300, 1, ties)
     p = np.maximum(p, 1e-12) / np.maximum(p, 1e-12).sum(axis=1, keepdims=True)
     n = len(p)
-    assert nll(p, labels) == pytest.approx(
-        sum(-math.log(row[y]) for row, y in zip(p, labels, strict=True)) / n
-    )
-    total = 0.0
-    for row, y in zip(p, labels, strict=True):
-        total += sum((row[k] - (1 if k == y else 0)) ** 2 for k in range(3))
+    rows = [*zip(p, labels, strict=True)]
+    assert nll(p, labels) == pytest.approx(sum(-math.log(row[y]) for row, y in rows) / n)
+    total = sum((row[k] - (k == y)) ** 2 for row, y in rows for k in range(3))
     assert brier(p, labels) == pytest.approx(total / n)
 
     right, others = p[labels == 0, 0], p[labels != 0, 0]
@@ -234,7 +226,8 @@ def test_measures_by_brute_force(bins: int, ties: bool) -> None:
             sure = sum(max(p[i]) for i in inside) / len(inside)
             hits = sum(list(p[i]).index(max(p[i])) == labels[i] for i in inside) / len(inside)
             error += len(inside) / n * abs(sure - hits)
-    assert ece(p, labels, bins) == pytest.approx(error)
+    diagram = reliability(p.max(axis=1), p.argmax(axis=1) == labels, bins)
+    assert calibration_error(diagram) == pytest.approx(error)
 
 
 def test_reliability_has_its_edges_and_masks_empty_bins() -> None:
@@ -298,11 +291,9 @@ def kappa_of(table: Any) -> float:
 def test_agreement_table_by_a_loop() -> None:
     rng = np.random.default_rng(2)
     correct, labels = rng.random(200) < 0.6, rng.integers(0, 3, 200)
-    table = [[0, 0, 0], [0, 0, 0]]
-    for ok, label in zip(correct.tolist(), labels.tolist(), strict=True):
-        table[0 if ok else 1][label] += 1
     both = agreement(correct, labels)
-    assert both.table.tolist() == table
+    table = both.table.tolist()
+    assert table == [[sum((correct == ok) & (labels == k)) for k in range(3)] for ok in (1, 0)]
     two = [[row[0], row[1] + row[2]] for row in table]
     assert both.kappa == pytest.approx(kappa_of(two))
     assert both.observed == pytest.approx((two[0][0] + two[1][1]) / 200)

@@ -8,7 +8,7 @@ import pytest
 from helpers import make_run
 
 from bayes_at_n.pipeline.grade import stage
-from bayes_at_n.pipeline.store import shards
+from bayes_at_n.pipeline.store import outcomes, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.verifiers.maths.form import same_form
@@ -58,15 +58,15 @@ def test_questions_of_a_run_may_ask_for_a_form(tmp_path: Path) -> None:
     }
     run = make_run(tmp_path, {"q1": "++", "q2": "++"}, gold={"q1": "1/2", "q2": "1/2"}, texts=texts)
 
-    def outcomes() -> list[tuple[str, ...]]:
+    def graded() -> list[tuple[str, ...]]:
         stage.grade(run)
         rows = outcomes.ruled(run, ["outcome", "layer"]).to_pylist()
         rows.sort(key=lambda row: (row["question_id"], row["trial"]))
         return [(row["outcome"], row["layer"]) for row in rows]
 
     right, wrong = ("correct", "number"), ("wrong", "number")
-    assert outcomes() == [right, right, right, wrong]
+    assert graded() == [right, right, right, wrong]
     rows = [row | {"form": "strict" * (row["question_id"] == "q1")} for row in run.questions]
     shards.write_part(tmp_path / "questions.parquet", pa.Table.from_pylist(rows, schema=QUESTIONS))
     run = Run(run.cfg)
-    assert outcomes() == [("wrong", "form"), right, right, wrong]
+    assert graded() == [("wrong", "form"), right, right, wrong]

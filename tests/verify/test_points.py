@@ -15,7 +15,6 @@ from bayes_at_n.pipeline.adaptive import looks
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort, leaderboard
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
-from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.config.verifier import VerifierConfig
 from bayes_at_n.pipeline.score import stage as score
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
@@ -48,7 +47,7 @@ def judged(folder: Path, model: Path, said: list[list[Any]], *more: str) -> Run:
 def written(run: Run, said: list[list[Any]]) -> Run:
     """The run after its judge has written this, three times, and `verify`."""
     template = prompts.read_template(run.cfg.verifier)
-    judge = generated.judge_of(run, stage.identity(run.cfg, verifier_as_model(run.cfg), template))
+    judge = generated.judge_of(run, stage.identity(run.cfg, template))
     attempts = prompts.texts_to_judge(run, template)
     generated._prepare(run, judge, template, attempts)
     named = zip(attempts["judged"].to_pylist(), attempts["key"].to_pylist(), strict=True)

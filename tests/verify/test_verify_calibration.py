@@ -13,7 +13,6 @@ import pytest
 from helpers import Capsys, make_run, outcome_words, write_questions
 
 from bayes_at_n.pipeline.config.folder import load_folder
-from bayes_at_n.pipeline.config.settings import verifier_as_model
 from bayes_at_n.pipeline.rubrics.categories import dependence
 from bayes_at_n.pipeline.rubrics.rubric import load
 from bayes_at_n.pipeline.store import outcomes, tables
@@ -66,7 +65,7 @@ def said(run: Run, logprobs: np.ndarray, nothing: dict[str, np.ndarray]) -> None
     `nothing`: what it says without content, by question.
     """
     template = read_template(run.cfg.verifier)
-    made_by = stage.identity(run.cfg, verifier_as_model(run.cfg), template)
+    made_by = stage.identity(run.cfg, template)
     hashes = prompts.texts_to_judge(run, template)["judged"].to_pylist()
     probes = prompts.probes(run)
     hashes += [digest(probe) for probe in probes]

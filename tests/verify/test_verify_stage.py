@@ -235,7 +235,7 @@ def test_a_text_is_judged_once(run: Run, template: Path, asked: list[list[int]])
 def test_what_decides_a_verdict(run: Run, tiny_model: Path, tmp_path: Path) -> None:
     def identity(*overrides: str) -> dict[str, Any]:
         cfg = again(run, *overrides).cfg
-        return stage.identity(cfg, verifier_as_model(cfg), TEMPLATE)
+        return stage.identity(cfg, TEMPLATE)
 
     same = identity()
     assert identity("verifier.engine.device=cuda", "engine.args.foo=1") == same

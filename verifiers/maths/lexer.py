@@ -404,16 +404,21 @@ _PHRASES = [
         (r"(\\[A-Za-z]+) (?=[^A-Za-z])", r"\1"),
         (r"^\+(?=\\infty$)", ""),
         (r"^\\\{\\\}$", r"\\emptyset"),
+        (rf"_\{{\\text\{{({'|'.join(_NUMBERS)})\}}\}}", lambda m: f"_{{{_NUMBERS[m[1]]}}}"),
+        (  # 3 million dollars
+            rf"(?<![0-9.,])([0-9][0-9.]*)\\text\{{({'|'.join(_POWERS)})(?: ([A-Za-z ]+))?\}}",
+            lambda m: rf"{m[1]}\times10^{{{_POWERS[m[2]]}}}" + rf"\text{{{m[3]}}}" * bool(m[3]),
+        ),
     )
 ]
 RELATION = re.compile(r"[<>=]|\\(?:[lgn]eq|in|equiv)(?![A-Za-z])")
 _STACK = re.compile(
     r"\\begin\{(cases|aligned|align\*?|gathered|split|array|matrix)\}(.*?)\\end\{\1\}", re.DOTALL
 )
-_SCALE = re.compile(
-    rf"(?<![0-9.,])([0-9]+(?:\.[0-9]+)?)\\text\{{({'|'.join(_POWERS)})((?: [A-Za-z]+)*)\}}"
+_NOTHING = re.compile(  # negative space, colors, the height of a row, a backslash at the end
+    r"(?<=[0-9]),\\!\s*(?=[0-9]{3})|\\!\s*|\\(?:text)?color\s*\{[A-Za-z]+\}"
+    r"|(?<=\\\\)\[[-0-9. ]+[a-z]{2}\]|(?<!\\)\\$"
 )
-_BASE = re.compile(rf"_\{{\\text\{{({'|'.join(_NUMBERS)})\}}\}}")
 _WRAPPER = re.compile(r"(?:\\text(?=\{[-+]?[0-9.,/]+\}$))?\{")
 
 
@@ -427,13 +432,7 @@ def clean(text: str) -> str:
     text = _characters(text)
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z])", r"\\", text)  # escaped twice
-    text = re.sub(
-        r"\\\\\[[-0-9. ]+[a-z]{2}\]",
-        r"\\\\",
-        re.sub(r"(?<=[0-9]),\\!\s*(?=[0-9]{3})|\\!\s*", "", text),
-    )
-    tokens = list(_tokens(re.sub(r"\\(?:text)?color\s*\{[A-Za-z]+\}|(?<!\\)\\$", "", text)))
-    tokens = ["", *filter(None, _braced(tokens))]
+    tokens = ["", *filter(None, _braced([*_tokens(_NOTHING.sub("", text))]))]
     text = "".join(  # a letter behind a command stays apart from it
         " " * bool(token[0].isalpha() and re.match(r"\\[A-Za-z]+$", last)) + token
         for last, token in itertools.pairwise(tokens)
@@ -447,13 +446,6 @@ def clean(text: str) -> str:
     text = _STACK.sub(_of_stack, text)
     if r"\begin" not in text:
         text = re.sub(r"(?:,?\\\\)+", ",", text)
-    text = _BASE.sub(lambda base: f"_{{{_NUMBERS[base[1]]}}}", text)
-    text = _SCALE.sub(
-        lambda m: (
-            rf"{m[1]}\times10^{{{_POWERS[m[2]]}}}" + (rf"\text{{{m[3].strip()}}}" if m[3] else "")
-        ),
-        text,
-    )
     text = _in_currency(_unwrapped(text))
     if number := re.fullmatch(r"\\text\{([A-Za-z]+)\}", text):
         text = _NUMBERS.get(number[1].lower(), text)

@@ -5,14 +5,13 @@ ever. `grading` runs it in child processes that it can kill. SymPy gets the tree
 (`parser.read_expression`), so nothing is read twice; math_verify is asked only by `plain`.
 """
 
-import contextlib
 import itertools
 import logging
 import operator
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 os.environ.setdefault("SYMPY_GROUND_TYPES", "python")  # gmpy2 ignores signals and limits
@@ -40,17 +39,12 @@ def init_worker(memory_mb: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-@contextlib.contextmanager
-def cpu_limit(seconds: float) -> Iterator[None]:
-    """End this process when the work inside has used so much processor time.
+def limit_cpu(seconds: float) -> None:
+    """End this process when it has used so much processor time from now on.
 
     The kernel does it: no Python handler runs while one huge multiplication does.
     """
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def plain(gold: str, text: str) -> Judgement:
