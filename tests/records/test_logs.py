@@ -223,13 +223,8 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
     assert [q["gold"] for q in run.questions] == ["4", "", "9"]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"choices": ["7", "8"]}, {"messages": [{"role": "user", "content": "1 + 1?"}]}],
-)
-def test_rows_with_options_or_a_prompt_in_turns_are_no_chats(
-    tmp_path: Path, more: dict[str, Any]
-) -> None:
-    rows = [{"id": "q", "response": "so 2", "gold": "2", "correct": True} | more]
-    runs = bring(tmp_path, write_lines(tmp_path / "a.jsonl", rows), "dataset=d", "model=m")
+def test_rows_with_options_or_a_prompt_in_turns_are_no_chats(tmp_path: Path) -> None:
+    row = {"id": "q", "response": "so 2", "gold": "2", "correct": True}
+    row |= {"choices": ["7", "2"], "messages": [{"role": "user", "content": "1 + 1?"}]}
+    runs = bring(tmp_path, write_lines(tmp_path / "a.jsonl", [row]), "dataset=d", "model=m")
     assert outcome_words(opened(runs / "d" / "m")).tolist() == [["correct"]]
