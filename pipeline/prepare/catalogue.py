@@ -113,9 +113,7 @@ def check(words: Sequence[str]) -> int:
     chosen = settings.pop("dataset", "all")
     names = list(known) if chosen == "all" else [str(n) for n in getattr(chosen, "list", [chosen])]
     if unknown := [*settings, *(name for name in names if name not in known)]:
-        raise UserError(
-            f"{unknown[0]}: --check takes dataset=all or dataset=NAME,NAME, and no more"
-        )
+        raise UserError(f"{unknown[0]}: --check takes dataset=all or dataset=NAME,NAME only")
     faults = dict[str, str]()
     for name in names:
         try:

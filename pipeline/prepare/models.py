@@ -45,10 +45,8 @@ def locate(cfg: ModelConfig) -> str:
         parent = find_local(str(Path(cfg.id).parent))
         names = sorted(p.name for p in parent.iterdir() if p.is_dir()) if parent else []
         siblings = f" (there: {', '.join(names[:20])})" if names else ""
-        raise UserError(
-            f"{cfg.key}.id={cfg.id}: no such folder{siblings}; give a folder with a Hugging Face"
-            " model, or a hub id OWNER/NAME"
-        )
+        what = f"{cfg.key}.id={cfg.id}: no such folder{siblings}"
+        raise UserError(f"{what}; give a Hugging Face model's folder, or a hub id OWNER/NAME")
     return cfg.id
 
 
@@ -206,7 +204,7 @@ def _sha256(path: Path) -> str:
     cached = Path(caches, "bayes-at-n", "sha256", provenance.short_hash(state))
     with contextlib.suppress(OSError):
         return cached.read_text("ascii")
-    if status.st_size >= 1 << 30:
+    if status.st_size >= 1 << 30:  # all of it: samples miss a file that is mostly zero
         note(f"reading {path.name}, {si(status.st_size)}B, to compute its checksum")
     with real.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

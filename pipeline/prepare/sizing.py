@@ -108,9 +108,8 @@ class EngineMemory:
         """
         if self.memory is None or self.weights is None or not self.attempt or not self.longest:
             unknown = "of the GPUs' memory" if self.memory is None else "of the model"
-            raise UserError(
-                f"engine.tensor_parallel_size=auto: the size {unknown} is unknown; set a number"
-            )
+            what = f"engine.tensor_parallel_size=auto: the size {unknown} is unknown"
+            raise UserError(f"{what}; set a number")
         heads = models.read_config(self.cfg.model).get_text_config().num_attention_heads
         size = 1
         while size <= available and heads % size == 0:

@@ -392,7 +392,7 @@ def match(where: str | None, runs: Runs) -> None:
 
 
 def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
-    """Match by problems in prompts, and by gold answers, which must be equal as for `grade`."""
+    """Match by problems in texts, else by number; gold answers must be equal as for `grade`."""
     pairs = [(question, _own(question, own)) for question in known]
     if len({match.id for _, match in pairs}) < len(pairs):
         raise ValueError("two questions of the records match one of the file")
