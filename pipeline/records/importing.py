@@ -239,7 +239,8 @@ def _download(path: str, revision: str | None, alone: bool) -> tuple[Path, str |
     parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
     if parts is None or not alone:
         what = "matches nothing" if set(path) & {*"*?["} else "no such file or folder"
-        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]")
+        one = ", of which one is imported at a time" * (not alone)
+        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]{one}")
     import huggingface_hub
     from huggingface_hub.errors import RepositoryNotFoundError
 
