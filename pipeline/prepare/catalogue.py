@@ -91,10 +91,7 @@ def show(words: Sequence[str]) -> None:
 
 
 def sample(cfg: DatasetConfig, row: dict[str, Any] | None = None) -> Question:
-    """Return the question in a row, by default the made-up one beside a dataset's settings.
-
-    Raises UserError: they do not fit each other.
-    """
+    """Return the question in a row, by default the made-up one beside a dataset's settings."""
     row = placed(cfg.about.sample, *next(parts(cfg)), 1) if row is None else row
     actual = named(cfg, row)
     [_] = chosen(actual, cfg.path, [("row 1", row)])

@@ -119,10 +119,7 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
 def chosen(
     cfg: DatasetConfig, source: str, rows: Iterable[tuple[str, Any]]
 ) -> Iterator[tuple[int, str, Any]]:
-    """Yield number, position and row of each row that `dataset.where` accepts.
-
-    Raises UserError: it names a column that a row does not have, or accepts no row at all.
-    """
+    """Yield number, position and row of each row that `dataset.where` accepts."""
     terms, number, accepted, seen = parse_filter(cfg.where) if cfg.where else [], 0, 0, set[str]()
     for number, (position, row) in enumerate(rows, 1):
         if absent := [term.column for term in terms if term.column not in row]:

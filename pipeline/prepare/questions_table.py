@@ -60,10 +60,7 @@ class _Prompt(NamedTuple):
 
 
 def build(run: Run) -> Built:
-    """Build the questions table without writing it.
-
-    Raises UserError: a problem with the dataset, the model, its server or a prompt.
-    """
+    """Build the questions table without writing it."""
     cfg = run.cfg
     loaded, notes = questions.load(cfg.dataset)  # first: a file's errors show within a second
     tokenizer = models.tokenizer_of(cfg)
@@ -300,10 +297,7 @@ def with_options(
 
 
 def check_raised(run: Run, built: Built) -> Cut:
-    """Return the attempts that continue under the questions' cap, and their tokens so far.
-
-    Raises UserError: the cap is raised while workers are sampling, or attempts cannot continue.
-    """
+    """Return the attempts that continue under the questions' cap, and their tokens so far."""
     raised = runfolder.raised(run, built.identity)
     if raised and runfolder.alive(run.path):
         what = f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]}"

@@ -102,10 +102,7 @@ class EngineMemory:
         self.longest = cache_bytes(cfg.model, round(prompts + limit))
 
     def gpus(self, available: int) -> int:
-        """Return how many GPUs one engine needs: a power of two that divides the heads.
-
-        Raises UserError: the model does not fit, or a size is not known.
-        """
+        """Return how many GPUs one engine needs: a power of two that divides the heads."""
         if self.memory is None or self.weights is None or not self.attempt or not self.longest:
             unknown = "of the GPUs' memory" if self.memory is None else "of the model"
             what = f"engine.tensor_parallel_size=auto: the size {unknown} is unknown"

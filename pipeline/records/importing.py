@@ -197,10 +197,7 @@ _RUNS = Format()  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
-    """Find the files of a source and recognize their kind by their content.
-
-    Raises UserError: there are no files, none that can be read, or the hub does not answer.
-    """
+    """Find the files of a source and recognize their kind by their content."""
     given, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
     path = ",".join(given)
     if not given:

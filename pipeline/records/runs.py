@@ -217,10 +217,7 @@ class Runs:
         self._ids: set[tuple[str, str]] = set()  # of questions
 
     def add(self, attempt: dict[str, Any], place: str) -> None:
-        """Add an attempt, as of `columns.attempt_of`, unless its run was not chosen.
-
-        Raises UserError: over MOST_RUNS or MOST_RECORDS.
-        """
+        """Add an attempt, as of `columns.attempt_of`, unless its run was not chosen."""
         if (run := self._run_of(attempt, place)) is None:
             return
         self.records += 1
@@ -317,11 +314,7 @@ class Runs:
         return known
 
     def close(self) -> None:
-        """Check names once all attempts are added, and decide what `answer` is.
-
-        Raises UserError: a dataset or model that the user named is not in the source, or is the
-        name of several.
-        """
+        """Check names once all attempts are added, and decide what `answer` is."""
         self._flush()
         for key, present in self._present.items():
             given, source = getattr(self.source.cfg, key), self.source.path
