@@ -30,6 +30,9 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, O
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 Bits = npt.NDArray[np.uint8]
+# Settings that say how a run was sampled.
+PROTOCOL = ("sampling.", "prompt.", "engine.", "model.quantization", "model.reasoning_parser")
+_SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,11 @@ class Cohort:
             masked = {name: np.ma.masked_equal(of, PENDING) for name, of in arrays.items()}  # type: ignore[no-untyped-call]
             found.append(one._replace(arrays=masked))
         return found or [answers.NOTHING] * len(self.names)
+
+    @property
+    def imported(self) -> bool:
+        """Whether some runs are records of others, which nobody can sample more of."""
+        return any(sampling_known(member.run) is not True for member in self.runs())
 
     def runs(self) -> list[Member]:
         """List the members, those of the parts where it is pooled."""
@@ -374,11 +382,6 @@ def _shared(
             )
     order = [question for question in next(iter(comparable.values())) if question in basis]
     return {name: [of_run[mark] for mark in order] for name, of_run in comparable.items()}
-
-
-# Settings that say how a run was sampled.
-PROTOCOL = ("sampling.", "prompt.", "engine.", "model.quantization", "model.reasoning_parser")
-_SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 
 
 def flat(values: Mapping[str, Any], dot: str = ".") -> Iterator[tuple[str, Any]]:

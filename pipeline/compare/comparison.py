@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _DRAWN = 60  # models that a picture has room for
 _POOLED = "_pooled"  # no folder of a dataset: what begins with "_" holds no runs
+_CHANGES = 5  # changes that the sentence names
 
 
 def compare(cfg: AnalysisConfig) -> None:
@@ -196,7 +197,7 @@ def _bits_apart(runs: dict[str, Run], level: float) -> Table:
             gaps = np.array([of_a[mark][0] - of_b[mark][0] for mark in shared])
             ends = question_mean(gaps, level, clusters)._asdict()
             rows.append({"model": a, "minus": b, **ends, "questions": len(shared)})
-    columns = [Column(key, key, align="left") for key in ("model", "minus")]
+    columns = display.columns(align="left", model="model", minus="minus")
     columns += [Column(key, key, format="{:+.3f}") for key in ("value", "sigma", "low", "high")]
     columns.append(Column("questions", "questions"))
     notes = [f"low, high: {percent(level)} interval of each difference, for similar questions"]
@@ -321,9 +322,6 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     unlike = by_line({cohort.dataset: cohort.differences for cohort in cohorts})
     notes += [f"differs: {line}" for line in unlike]
     return Table("scores by dataset", columns, order, notes)
-
-
-_CHANGES = 5  # changes that the sentence names
 
 
 def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:
