@@ -33,8 +33,8 @@ CEILINGS: dict[str, int] = {
     "pipeline/grade": 534,
     "pipeline/paper": 1_988,
     "pipeline/plots": 1_017,
-    "pipeline/prepare": 2_404,
-    "pipeline/records": 4_031,
+    "pipeline/prepare": 2_343,
+    "pipeline/records": 3_996,
     "pipeline/report": 2_752,
     "pipeline/rubrics": 850,
     "pipeline/score": 1_561,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_375,
     "verifiers": 6_800,
-    "product": 56_113,
+    "product": 56_017,
 }
 
 
