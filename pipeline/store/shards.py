@@ -112,11 +112,10 @@ def without_pandas() -> None:
 
 def fingerprint(path: Path) -> str:
     """Return size and modification time of a file; empty if there is none."""
-    try:
+    with contextlib.suppress(OSError):
         status = path.stat()
-    except OSError:
-        return ""
-    return f"{status.st_size} {status.st_mtime_ns}"
+        return f"{status.st_size} {status.st_mtime_ns}"
+    return ""
 
 
 def put_aside(path: Path, suffix: str = ".damaged") -> None:
