@@ -1,7 +1,6 @@
 """Which calibration of a verifier can be trusted: synthetic verifiers with known truth.
 
     python -m benchmarks.calibration                       1,000 settings, about half a minute
-    python -m benchmarks.calibration --run RUN             and a run's verdicts, with biases added
     python -m benchmarks.calibration --figure FILE.png     the picture of docs/verifier.md
 
 A setting is a verifier and questions. The truth y of an attempt is drawn from its question's shares
@@ -49,7 +48,6 @@ CLIPS = (CLIP, None)
 TRIALS = 16
 CONTENT_FREE = ("contextual", "question", "domain")
 RIGHT = (0.29, 0.5, 0.69, 0.88)
-BIASES = {"none": (0, 0, 0), "A + 3": (3, 0, 0), "A + 6": (6, 0, 0), "C + 6": (0, 0, 6)}
 
 
 def turned(logprobs: Floats, bases: Floats) -> float:
@@ -63,7 +61,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--settings", type=int, default=1000, metavar="N")
-    parser.add_argument("--run", type=Path, help="a verified and graded run folder")
     parser.add_argument("--figure", type=Path, metavar="FILE.png")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
     args = parser.parse_args()
@@ -79,8 +76,6 @@ def main() -> None:
         rows,
     )
     _known_bias()
-    if args.run:
-        _on_a_run(args.run)
     if args.figure:
         _draw(args.figure, {kind: found[kind, CLIP] for kind in KINDS}, biased)
     common.finish(args, {"rows": [dict(zip(heads, row, strict=True)) for row in rows]})
@@ -206,49 +201,6 @@ def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) 
         f"{change[biased].mean():+.3f}",
         f"{change[~biased].mean():+.3f}",
     ]
-
-
-def _on_a_run(folder: Path) -> None:
-    """A run's own verifier, and what it would say with biases added to its logits."""
-    from bayes_at_n.pipeline.config.folder import load_folder
-    from bayes_at_n.pipeline.store.outcomes import verdicts_made_of
-    from bayes_at_n.pipeline.store.runfolder import Run
-    from bayes_at_n.pipeline.verify import calibrate, prompts, stage
-    from bayes_at_n.pipeline.verify.judge import Labels
-
-    run = Run(load_folder(folder, []))
-    attempts = calibrate.judged(run)
-    seen = attempts.filter(attempts["truth"].is_valid())
-    truth, questions = seen["truth"].to_numpy(), seen["key"].to_numpy() >> 32
-    logprobs = calibrate.of_labels(seen, "logprob_").astype(np.float64)
-    table = Labels(stage.folder(run, verdicts_made_of(run)["verifier"])).table
-    said = dict(
-        zip(table["judged"].to_pylist(), calibrate.of_labels(table, "logprob_"), strict=True)
-    )
-    free, n = {}, len(run.cfg.verifier.content_free)
-    for kind in ("contextual", "question"):
-        run.cfg.verifier.calibration = kind
-        hashes = [prompts.digest(candidate) for candidate in prompts.probes(run)]
-        if all(name in said for name in hashes):
-            of = np.array([said[name] for name in hashes]).reshape(-1, n, 3).swapaxes(0, 1)
-            free[kind] = np.broadcast_to(baseline(of), (len(run.questions), 3))
-    half = questions % 2 == 0  # of the questions
-    rows = []
-    for name, bias in BIASES.items():
-        said = log_softmax(logprobs + np.array(bias))
-        none = nll(calibrate(said[~half], np.zeros(3)), truth[~half])
-        rows.append([name, "none", f"{none:.4f}", "", ""])
-        made = {kind: (base + np.array(bias))[questions[~half]] for kind, base in free.items()}
-        made["graded"] = graded(said[half], truth[half], questions[half])[None]
-        made["batch"] = of_attempts(said[half])[None]
-        for kind, base in made.items():
-            bases = np.broadcast_to(bounded(base, kind), said[~half].shape)
-            changed = turned(said[~half], bases)
-            loss = nll(calibrate(said[~half], bases), truth[~half])
-            right = float((calibrate(said[~half], bases).argmax(axis=1) == truth[~half]).mean())
-            rows.append([name, kind, f"{loss:.4f}", f"{changed:.1%}", f"{right:.4f}"])
-    heads = ["bias, nats", "calibration", "log-loss", "labels changed", "accuracy"]
-    common.table(f"{folder}: held-out questions", heads, rows)
 
 
 def _draw(path: Path, found: dict[str, tuple[Any, Any]], biased: Any) -> None:

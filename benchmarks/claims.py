@@ -37,13 +37,12 @@ from bayes_at_n.pipeline import engines
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Completion, Request
 from bayes_at_n.pipeline.generate import stage
-from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import provenance, runfolder, shards
+from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers.claims import Claims
 from bayes_at_n.pipeline.workers.session import Slot
-from benchmarks import common
+from benchmarks import common, synthetic
 
 MOST = {"duplicates": 0.01, "idle": 0.02, "claim median ms": 10.0}  # the targets
 TRIALS, TOKENS = 80, 200
@@ -135,17 +134,12 @@ def _completion(request: Request, began: float, ended: float) -> Completion:
 
 def _measure(folder: Path, workers: int, batch: int, lengths: Floats) -> dict[str, float]:
     """All workers once on a fresh folder, and what their logs say together."""
-    cfg = compose.load(
-        [
-            "sampling=demo",
-            f"sampling.trials={TRIALS}",
-            f"engine.batch_size={batch}",
-            f"run_dir={folder}",
-        ]
-    )
-    run, barrier = Run(cfg), _FORK.Barrier(workers)
+    settings = ["sampling=demo", f"sampling.trials={TRIALS}", f"engine.batch_size={batch}"]
+    ids = [f"q-{i:04d}" for i in range(len(lengths) // TRIALS)]
+    run = Run(compose.load([*settings, f"run_dir={folder}"]))
+    barrier = _FORK.Barrier(workers)
     # This process starts no thread (Arrow has some) before all workers are forked from it.
-    _all_well([_start(_prepare, run, len(lengths) // TRIALS)])
+    _all_well([_start(_prepare, folder, ids, settings)])
     _all_well([_start(_work, run, lengths, barrier) for _ in range(workers)])
     logs = [dict(np.load(path)) for path in sorted(folder.glob("*.npz"))]
     found = _evaluate(logs, batch, lengths)
@@ -168,26 +162,9 @@ def _all_well(processes: list[Any]) -> None:
         raise common.UserError(f"{len(failed)} processes failed, see above")
 
 
-def _prepare(run: Run, questions: int) -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
-    runfolder.save_config(run)
-    rows = [
-        {
-            "question_id": f"q-{i:04d}",
-            "problem": "",
-            "gold": "7",
-            "question_hash": provenance.short_hash(str(i)),
-            "prompt": "",
-            "prompt_token_ids": [1, 2, 3],
-            "prompt_logprobs": [float("nan"), -1.0, -1.0],
-            "max_tokens": TOKENS,
-        }
-        for i in range(questions)
-    ]
-    (run.path / "attempts").mkdir()
-    questions_table.write(run.path / "questions.parquet", rows)
-    hashes = {row["question_id"]: row["question_hash"] for row in rows}
-    runfolder.claim(run, provenance.identity(run.cfg) | {"questions": hashes})
+def _prepare(folder: Path, ids: list[str], settings: list[str]) -> None:
+    run = synthetic.prepared(folder, ids, *settings, gold="7", max_tokens=TOKENS)
+    run.attempts.mkdir()
 
 
 def _work(run: Run, lengths: Floats, barrier: Any) -> None:

@@ -11,26 +11,22 @@ Bayes@N and Pass@2/4/8, trials resampled column-wise. Outcomes are synthetic, of
              converge within a few trials, so that every n down to there is checked in full, which
              is the most work there can be
 
-Seconds are of convergence_at with tables, drawing and threads included, and without compilation,
-which is measured apart with an empty cache. "gathers" are look-ups in the tables of estimators, 20
-models x 30 questions for every n whose ranking was checked. The ceilings are the two inner loops
-alone, on arrays that fit the first cache and with sizes that the compiler knows.
+Seconds are of convergence_at with tables, drawing and threads included, and without compilation.
 
 The peer is the loop that a user of scorio writes: for every replicate, n, model and estimator one
 call. It is timed on whole replicates and scaled up by their number.
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bayes_at_n.scoring.metrics.table import parse
+from bayes_at_n.scoring.studies import bootstrap, convergence
 from benchmarks import common
 
 MOST_SECONDS = 60.0  # on two cores
@@ -44,27 +40,12 @@ def main() -> None:
     """Measure and report."""
     parser = common.parser(__doc__)
     common.add_rounds(parser, default=1)
-    add_study(parser)
-    args = parser.parse_args()
-    common.finish(args, measure(args))
-
-
-def add_study(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the study."""
     parser.add_argument("--replicates", type=int, default=REPLICATES, metavar="B")
     parser.add_argument("--threads", type=int, default=2, metavar="T", help="default 2")
     parser.add_argument("--peer", type=int, default=2, metavar="B", help="replicates with scorio")
-
-
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Compile, measure the ceilings and both kinds of tasks."""
-    with common.workdir(args) as folder:
-        os.environ["NUMBA_CACHE_DIR"] = str(folder)  # before numba is imported
-        record: dict[str, Any] = {"compile_s": _compile()}
-        record["ceiling"] = _ceilings(args.threads)
-        for kind in ("realistic", "separated"):
-            record[kind] = _study(args, kind, record["ceiling"])
-    return record
+    args = parser.parse_args()
+    convergence.convergence_at(tasks("realistic")[0], JUDGED, 1)  # compiles
+    common.finish(args, {kind: _study(args, kind) for kind in ("realistic", "separated")})
 
 
 def tasks(kind: str) -> list[Outcomes]:
@@ -83,24 +64,7 @@ def tasks(kind: str) -> list[Outcomes]:
     return made
 
 
-def _compile() -> float:
-    from bayes_at_n.scoring.studies import convergence
-
-    stack = tasks("realistic")[0]
-    once = [_seconds(lambda: convergence.convergence_at(stack, JUDGED, 1)) for _ in range(2)]
-    common.out.print(f"compiling convergence_at, once per installation: {once[0] - once[1]:.1f} s")
-    return once[0] - once[1]
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> dict[str, Any]:
-    from bayes_at_n.scoring.studies import convergence
-
+def _study(args: argparse.Namespace, kind: str) -> dict[str, Any]:
     stacks, scale = tasks(kind), REPLICATES / args.replicates
     seconds, found = [], list[Any]()
     for _ in range(args.rounds):
@@ -110,12 +74,6 @@ def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> di
             for stack in stacks
         ]
         seconds.append((time.perf_counter() - began) * scale)
-    checked = sum(
-        _checked(result, max(1, judged.k))
-        for of_task in found
-        for judged, result in zip(JUDGED, of_task, strict=True)
-    )
-    gathers = checked * scale * MODELS * QUESTIONS
     best = min(seconds)
     rows = [
         [judged.title(), np.mean([r.share_failed for r in same]), _mean([r.mean for r in same])]
@@ -130,24 +88,13 @@ def _study(args: argparse.Namespace, kind: str, ceiling: dict[str, float]) -> di
             f"seconds of the study, {args.threads} threads{scaled}", spread, most=MOST_SECONDS
         )
     )
-    rate = gathers / best
-    common.out.print(
-        f"  {TASKS * REPLICATES / best:,.0f} replicates a second, each by {len(JUDGED)} estimators;"
-        f" {gathers:.3g} gathers, {rate:.3g} a second, {rate / ceiling['gathers']:.0%} of ceiling"
-    )
     peer = _peer(stacks[0], args.peer)
     common.out.print(
         f"  a loop over scorio: {peer['replicate_s']:.2f} s a replicate, timed on {args.peer},"
         f" scaled to {peer['study_s'] / 3600:.0f} hours, {peer['study_s'] / best:,.0f} times as"
         f" long; {peer['agree']} of {peer['points']} values of convergence@n agree"
     )
-    return {"seconds": seconds, "gathers": gathers, "rows": rows, "peer": peer}
-
-
-def _checked(result: Any, first: int) -> int:
-    """How many rankings were compared with gold: down to convergence@n, and the next."""
-    n = np.arange(1, TRIALS + 1)
-    return int(result.counts @ (TRIALS - n + 1 + (n > first))) + result.failed
+    return {"seconds": seconds, "rows": rows, "peer": peer}
 
 
 def _mean(values: Sequence[float | None]) -> float | str:
@@ -155,55 +102,9 @@ def _mean(values: Sequence[float | None]) -> float | str:
     return float(np.mean(known)) if known else "none"
 
 
-def _ceilings(threads: int) -> dict[str, float]:
-    """Gathers and byte adds a second of all threads together, everything in the first cache."""
-    import numba
-
-    @numba.njit(nogil=True)  # type: ignore[untyped-decorator,unused-ignore]
-    def gather(table: Any, counts: Any, rounds: int) -> int:
-        total = 0
-        for r in range(rounds):
-            for k in range(MODELS):
-                score = 0
-                for m in range(k * QUESTIONS, (k + 1) * QUESTIONS):
-                    score += table[counts[m]]
-                total ^= score
-            counts[r % counts.size] ^= 1
-        return total
-
-    @numba.njit(nogil=True)  # type: ignore[untyped-decorator,unused-ignore]
-    def add(total: Any, row: Any, rounds: int) -> int:
-        for r in range(rounds):
-            for i in range(row.size):
-                total[i] += row[i]
-            row[r % row.size] ^= 1
-        return int(total[0])
-
-    cells, rounds = MODELS * QUESTIONS, 400_000
-    found = {}
-    for name, loop in {"gathers": gather, "adds": add}.items():
-
-        def run(rounds: int, loop: Any = loop, name: str = name) -> None:
-            counts = np.random.default_rng(0).integers(0, TRIALS, cells).astype(np.uint8)
-            other = np.arange(TRIALS + 1) if name == "gathers" else counts.copy()
-            loop(other, counts, rounds)
-
-        run(1)
-        with ThreadPoolExecutor(threads) as pool:
-            took = _seconds(lambda pool=pool, run=run: list(pool.map(run, [rounds] * threads)))
-        found[name] = threads * rounds * cells / took
-    common.out.print(
-        f"ceilings, {threads} threads: {found['gathers']:.3g} gathers and"
-        f" {found['adds']:.3g} byte adds a second"
-    )
-    return found
-
-
 def _peer(stack: Outcomes, replicates: int) -> dict[str, Any]:
     """Whole replicates with one call of scorio for each n, model and estimator."""
     from scorio import eval as scorio
-
-    from bayes_at_n.scoring.studies import bootstrap, convergence
 
     calls: list[Callable[[Any], float]] = [lambda R: scorio.bayes(R)[0]]
     calls += [lambda R, k=k: scorio.pass_at_k(R, k) for k in (2, 4, 8)]

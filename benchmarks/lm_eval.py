@@ -12,8 +12,7 @@ the same prompts, token for token.
 
 Measured on the harness's side: `generate_until`, the call that turns the requests into texts; on
 ours: everything from an engine that is ready to the last attempt durable on disk and sealed. It is
-done like for like (no seeds, no log-probs: what the harness does), then with seeds, then with
-log-probs as well. At the end the script prints what each side has kept, found in its own output.
+done like for like (no seeds, no log-probs: what the harness does), then with seeds and log-probs.
 """
 
 import contextlib
@@ -44,18 +43,17 @@ def main() -> None:
     with common.workdir(args) as folder:
         stage = common.Stage(args, folder)
         harness = Harness(stage, folder)
-        harness.measure(log_samples=False)  # a warm-up of either side
+        harness.measure()  # a warm-up of either side
         stage.measure(*LIKE)
         found = common.alternate(
             args.rounds,
             {
                 "lm-eval": harness.measure,
                 "ours, like for like": lambda: stage.measure(*LIKE),
-                "ours, with seeds": lambda: stage.measure(*LIKE[1:]),
                 "ours, with seeds and log-probs": stage.measure,
             },
         )
-        record = _report(stage, harness, found)
+        record = _report(stage, found)
     common.finish(args, record)
 
 
@@ -71,8 +69,6 @@ class Harness:
         self.task = _write_task(stage, folder / "task")
         self.manager = TaskManager(include_path=str(folder / "task"), include_defaults=False)
         self.sent: list[list[int]] = []
-        self.params: Any = None
-        self.kept: Any = None
         with _instead(self.backend, "LLM", lambda **kwargs: stage.engine.llm):
             self.model = self.backend.VLLM(
                 pretrained=stage.engine.llm.llm_engine.model_config.model,
@@ -80,7 +76,7 @@ class Harness:
                 trust_remote_code=stage.base.cfg.model.trust_remote_code,
             )
 
-    def measure(self, log_samples: bool = True) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """One evaluation; "seconds" is `generate_until`, "call_s" all of `simple_evaluate`."""
         from lm_eval import simple_evaluate
 
@@ -89,7 +85,6 @@ class Harness:
 
         def spy(prompts: list[Any], sampling_params: Any = None, **kwargs: Any) -> Any:
             self.sent = [prompt["prompt_token_ids"] for prompt in prompts]
-            self.params = sampling_params[0]
             outputs = generate(prompts, sampling_params, **kwargs)
             self.attempts = len(outputs)
             self.tokens = sum(len(o.outputs[0].token_ids) for o in outputs)
@@ -107,16 +102,13 @@ class Harness:
             _instead(llm, "generate", spy),
             _instead(self.model, "generate_until", timed),
         ):
-            found = simple_evaluate(
+            simple_evaluate(
                 model=self.model,
                 tasks=[self.task],
                 task_manager=self.manager,
                 apply_chat_template=True,
-                log_samples=log_samples,
                 bootstrap_iters=0,
             )
-        if log_samples:
-            self.kept = found["samples"][self.task]
         call = time.perf_counter() - began
         if not self.same_prompts():
             raise common.UserError("lm-eval has sent other prompts than ours; no comparison")
@@ -203,22 +195,13 @@ def _instead(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
 
 
-def _report(
-    stage: common.Stage, harness: Harness, found: dict[str, list[dict[str, float]]]
-) -> dict[str, Any]:
+def _report(stage: common.Stage, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     times = {name: [m["seconds"] for m in rounds] for name, rounds in found.items()}
     times["lm-eval, all of simple_evaluate"] = [m["call_s"] for m in found["lm-eval"]]
     times["ours, like for like, the whole call"] = [
         m["call_s"] for m in found["ours, like for like"]
     ]
-    # Without seeds the two sides draw other tokens, so the work differs a little: per token, too.
-    pace = {
-        name: [1e3 * m["seconds"] / m["tokens"] for m in rounds] for name, rounds in found.items()
-    }
     ratios = {name: common.ratio(t, times["lm-eval"]) for name, t in times.items()}
-    tokens = {
-        name: statistics.median(m["tokens"] for m in rounds) for name, rounds in found.items()
-    }
     rows = [
         [name, statistics.median(t), min(t), ratios[name]["median"], ratios[name]["of_minima"]]
         for name, t in times.items()
@@ -229,53 +212,14 @@ def _report(
         ["", "median s", "min s", "to lm-eval", "of minima"],
         rows,
     )
-    common.out.print(f"tokens: {tokens}")
-    common.out.print(f"same prompts on both sides, token for token: {harness.same_prompts()}")
     like = ratios["ours, like for like"]
     common.out.print(common.against_target("ours / lm-eval, like for like", like, most=MOST))
-    per_token = common.ratio(pace["ours, like for like"], pace["lm-eval"])
-    common.out.print(common.against_target("the same per token made", per_token))
-    for name in ("ours, with seeds", "ours, with seeds and log-probs"):
-        added = common.ratio(times[name], times["ours, like for like"])
-        common.out.print(common.against_target(f"{name} / like for like", added))
-    kept = _kept(harness)
-    for line in kept["lines"]:
-        common.out.print(line)
     return {
         "lm_eval": importlib.metadata.version("lm-eval"),
         "sampling": vars(s),
         "engine": stage.engine.describe(),
-        "same_prompts": harness.same_prompts(),
         "seconds": times,
         "ratio_to_lm_eval": ratios,
-        "ratio_to_lm_eval_per_token": per_token,
-        "tokens": tokens,
-        "lm_eval_keeps": kept,
-    }
-
-
-def _kept(harness: Harness) -> dict[str, Any]:
-    """What the harness holds of a question after the run, as its own record of it says."""
-    sample, params = harness.kept[0], harness.params
-    [texts], [scored] = sample["resps"], sample["filtered_resps"]
-    rest = sorted(set(sample) - {"resps", "filtered_resps", "exact_match"})
-    count = 1 if isinstance(scored, str) else len(scored)
-    metric = sample["exact_match"]
-    return {
-        "texts": len(texts),
-        "distinct_texts": len(set(texts)),
-        "scored": count,
-        "other_fields": rest,
-        "lines": [
-            f"lm-eval sent seed={params.seed}, logprobs={params.logprobs},"
-            f" temperature={params.temperature}, top_p={params.top_p}, n={params.n}",
-            f"lm-eval keeps of the first question, in memory until the run is over and only with"
-            f" log_samples: {len(texts)} texts ({len(set(texts))} distinct);"
-            f" it scores {count} of them (filter {sample['filter']!r}, exact_match={metric});"
-            f" no token ids, no log-probs, no finish reason, no times; other fields: {rest}",
-            "ours keeps every attempt: text, seed, token ids, log-probs, finish reason, token"
-            " counts, three times; each on disk the moment it is finished",
-        ],
     }
 
 

@@ -5,8 +5,7 @@
 `settle` samples up to the next look, looks when that is complete, and lets workers sample ahead
 meanwhile; which model, and how far, `pipeline/adaptive/live.py` decides here, too.
 One go samples the same numbers of trials of each model, known beforehand, on the same devices by
-the same rules, without a look. Blocks are what `settle` did before: each model in turn on all
-devices (or all at once, where there is a device for each), and a look when all have ended.
+the same rules, without a look.
 
 Why the targets are out of reach where a round of the open models does not fill the seats: there a
 stretch of sampling takes as long as its longest attempt, l, however few attempts it has.
@@ -20,9 +19,6 @@ Looking 0, 1, 2, 4 or 8 rounds ahead instead (two races each) takes 1.55, 1.57, 
 8 models on 8 devices of 64 seats with 30 questions (now 1.33), and 1.36, 1.44, 1.51, 1.47, 1.59 for
 the best of 20 on one (now 1.37). Free seats that other datasets fill are rounds of more questions:
 with 120 instead of 30 the first takes 1.19.
-
-The second table: one run on one device, of whose last two batches the longest questions come first
-(`workers/claims.py`), beside the same run trial by trial.
 
 Lengths are lognormal, 11,000 tokens in the mean and cut at 32,768, half of their variance between
 questions. A step takes what `run --dry-run` reckons for a model of 7.6 billion parameters on an
@@ -183,44 +179,6 @@ class Race:
             self.in_flight[k] += 1
 
 
-def in_blocks(lengths: Floats, looks: Course, devices: int, seats: int) -> float:
-    """Seconds of the same race in blocks."""
-    seconds, before = 0.0, 0
-    for state in looks.states:
-        some = np.flatnonzero(state.sampled)
-        each = max(1, devices // len(some))
-        part = lengths[:, :, before : state.trials]
-        trials = np.array([part.shape[2]])
-        alone = [
-            Race(part[k : k + 1], trials, each if len(some) <= devices else devices, seats)
-            for k in some
-        ]
-        times = [race.run()[0] for race in alone]
-        seconds += max(times) if devices >= len(some) else sum(times)
-        before = state.trials
-    return seconds
-
-
-def alone(lengths: Floats, seats: int, few: int) -> float:
-    """Seconds of a run of (M, N) lengths; of its last `few` attempts the longest come first."""
-    questions, trials = lengths.shape
-    left, order = [*range(questions * trials)], list[int]()
-    device, step, ended = Device(), step_s(), [list[float]() for _ in range(questions)]
-    while left or order or device.running:
-        room = 3 * seats - len(order) - len(device.running)  # what a worker has in flight
-        if len(left) <= few:
-            left.sort(key=lambda p: -np.mean(ended[p % questions] or [MEAN]))
-        order, left = order + left[: max(0, room)], left[max(0, room) :]
-        while order and len(device.running) < seats:
-            trial, question = divmod(order.pop(0), questions)
-            end = device.steps + lengths[question, trial]
-            heapq.heappush(device.running, (end, question, trial))
-        device.advance(device.next(step), step)
-        _, question, trial = heapq.heappop(device.running)
-        ended[question].append(lengths[question, trial])
-    return device.now
-
-
 def step_s() -> tuple[float, float]:
     """Seconds of a step, and what each running sequence adds: 7.6 B, 57 kB of cache a token."""
     hardware = estimate.gpu_hardware("H100", 1, "here")
@@ -262,28 +220,19 @@ def main() -> None:
             if spent.max() < 16:
                 continue
             time, begun = Race(lengths, looks, devices, seats).run()
-            before = in_blocks(lengths, looks, devices, seats)
             once, least = Race(lengths, spent, devices, seats).run()
-            found.append((spent.max(), time / once, before / once, begun / least))
+            found.append((spent.max(), time / once, begun / least))
         if found:
-            longest, ratio, blocks, more = np.mean(found, axis=0)
+            longest, ratio, more = np.mean(found, axis=0)
             verdict = f"{MOST[devices]}: {'met' if ratio <= MOST[devices] else 'NOT met'}"
-            cells = [f"{longest:.0f}", f"{blocks:.2f}", f"{ratio:.2f}", f"{more:.2f}", verdict]
+            cells = [f"{longest:.0f}", f"{ratio:.2f}", f"{more:.2f}", verdict]
             rows.append([models, devices, seats, questions, until, *cells])
     common.table(
         "Time of a race / time of one go for the same attempts, races of 16 rounds and more",
-        ["models", "GPUs", "seats", "questions", "until", "rounds", "blocks", "now", "begun", ""],
+        ["models", "GPUs", "seats", "questions", "until", "rounds", "race", "begun", ""],
         rows,
     )
-    orders: list[list[Any]] = []
-    for questions, seats in ((30, 64), (30, 256), (120, 64), (120, 256)):
-        runs = [drawn(seed, 1, questions)[0] for seed in range(args.races)]
-        gains = [1 - alone(of, seats, 2 * seats) / alone(of, seats, 0) for of in runs]
-        orders.append([questions, seats, f"{np.mean(gains):.2%}"])
-    common.table(
-        "Longest first within the last two batches", ["questions", "seats", "saved"], orders
-    )
-    common.finish(args, {"settings": rows, "orders": orders, "races": args.races})
+    common.finish(args, {"settings": rows, "races": args.races})
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """The report of many models: how long it takes to build, how large it is, how fast it opens.
 
     python -m benchmarks.report                20 models × 4 datasets × 30 questions × 80 trials
-    python -m benchmarks.report --keep FOLDER  and leave the page there
 
 Outcomes are drawn from Beta(i, 18 − i) abilities, without texts. The page is opened from disk in a
 headless Chromium five times; the time to the load event and to the first drawing are medians.
 """
 
+import contextlib
 import os
 import shutil
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,26 +45,35 @@ def cohorts(models: int, questions: int, trials: int) -> list[Cohort]:
     return made
 
 
-def opening(page: Path, times: int = 5) -> dict[str, float] | None:
-    """Median seconds until a page from disk is loaded and first drawn; None without a browser."""
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """A headless browser; None without one."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        return None
+        common.out.print(f"no browser here ({', '.join(BROWSERS)}): opening is not measured")
+        yield None
+        return
     from playwright.sync_api import sync_playwright
 
-    found: dict[str, list[float]] = {"load event": [], "first drawing": []}
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser, args=arguments)
-        for _ in range(times):
-            tab = chromium.new_page()
+        started = playwright.chromium.launch(executable_path=browser, args=arguments)
+        yield started
+        started.close()
+
+
+def opening(page: Path, times: int = 5) -> dict[str, float]:
+    """Median seconds until a page from disk is loaded and first drawn; empty without a browser."""
+    found: dict[str, list[float]] = {"load event": [], "first drawing": []}
+    with chromium() as browser:
+        for _ in range(times if browser else 0):
+            tab = browser.new_page()
             began = time.monotonic()
             tab.goto(page.as_uri())
             found["load event"].append(time.monotonic() - began)
             found["first drawing"].append(tab.evaluate(FIRST_DRAWING) / 1000)
             tab.close()
-        chromium.close()
-    return {name: statistics.median(values) for name, values in found.items()}
+    return {name: statistics.median(values) for name, values in found.items() if values}
 
 
 def main() -> None:
@@ -71,21 +82,17 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=20, metavar="L")
     parser.add_argument("--questions", type=int, default=30, metavar="M")
     parser.add_argument("--trials", type=int, default=80, metavar="N")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the report there")
     args = parser.parse_args()
     made = cohorts(args.models, args.questions, args.trials)
     with common.workdir(args) as folder:
-        out = args.keep or folder
         began = time.monotonic()
-        page = build.write(made, analysis.load([f"out={out}"]))
+        page = build.write(made, analysis.load([f"out={folder}"]))
         built = time.monotonic() - began
         size = page.stat().st_size / 1e6
         common.out.print(f"{args.models} models × {len(TASKS)} datasets × {args.trials} trials")
         common.out.print(f"built in {built:.1f} s (target < 60), {size:.2f} MB (target < 20)")
         seconds = opening(page)
-    if seconds is None:
-        common.out.print(f"no browser here ({', '.join(BROWSERS)}): opening was not measured")
-    else:
+    if seconds:
         parts = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
         common.out.print(f"opened from disk: {parts} (target < 2)")
     figures = {"build_s": built, "megabytes": size, "opening_s": seconds}

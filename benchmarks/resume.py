@@ -24,11 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from bayes_at_n.pipeline.base.program import ROOT
-from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.generate import attempts
-from bayes_at_n.pipeline.prepare import questions_table
-from bayes_at_n.pipeline.store import provenance, runfolder, shards
+from bayes_at_n.pipeline.store import runfolder, shards
 from bayes_at_n.pipeline.store.columns import GRADES
 from bayes_at_n.pipeline.store.outcomes import GRADES_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -62,16 +60,8 @@ def main() -> None:
 def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
     """A run folder in which everything is generated and graded."""
     began = time.perf_counter()
-    run = Run(_config(args, folder))
-    folder.mkdir()
-    runfolder.save_config(run)
-    identity = provenance.identity(run.cfg)
-    runfolder.write_json(
-        run.manifest, {provenance.FORMAT: provenance.NUMBER, provenance.IDENTITY: identity}
-    )
-    questions_table.write(
-        folder / "questions.parquet", [_question(i) for i in range(args.questions)]
-    )
+    ids = [f"q-{i:04d}" for i in range(args.questions)]
+    run = synthetic.prepared(folder, ids, "sampling=demo", f"sampling.trials={args.trials}")
     keys = run.keys
     rng = np.random.default_rng(0)
     # Eight bytes a token and about three of text; the writer seals a journal at SEAL_AT bytes.
@@ -91,23 +81,6 @@ def _make(args: argparse.Namespace, folder: Path, tokens: int) -> None:
         f"made {len(keys)} attempts of {tokens} tokens in {part + 1} parts, {size / 2**20:.0f} MiB,"
         f" {time.perf_counter() - began:.0f} s"
     )
-
-
-def _config(args: argparse.Namespace, folder: Path) -> Any:
-    return compose.load(["sampling=demo", f"sampling.trials={args.trials}", f"run_dir={folder}"])
-
-
-def _question(i: int) -> dict[str, Any]:
-    return {
-        "question_id": f"q-{i:04d}",
-        "problem": f"What is {i}+{i}?",
-        "gold": str(2 * i),
-        "question_hash": provenance.short_hash(str(i)),
-        "prompt": f"What is {i}+{i}?",
-        "prompt_token_ids": [1, 2, 3],
-        "prompt_logprobs": [float("nan"), -1.0, -1.0],
-        "max_tokens": 96,
-    }
 
 
 def _measure(args: argparse.Namespace, folder: Path, tokens: int) -> dict[str, Any]:

@@ -1,13 +1,10 @@
-"""scoring against the authors' scorio: one model, a stack of models, the convergence study.
+"""scoring against the authors' scorio: one model, and a stack of models.
 
   python -m benchmarks.scoring
 
 one     every function on one (30, 80) matrix, the median over rounds of scorio / ours; a fresh
-        matrix in each round, the same for both. "first call" is the same of one call each, with
-          nothing in our tables
+        matrix in each round, the same for both
 stack   every function on a (20, 120, 80) stack in one call, against a loop over the 20 models
-
-study   what benchmarks/convergence.py measures: 10^5 bootstrap replicates of rankings
 """
 
 import statistics
@@ -20,8 +17,7 @@ from scorio import eval as peer
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.scoring.numerics import credit
-from benchmarks import common, convergence
+from benchmarks import common
 
 K = 8
 SPECTRUM = ("threshold_spectrum", "geo_spectrum", "geom")
@@ -32,12 +28,9 @@ def main() -> None:
     """Measure and report."""
     parser = common.parser(__doc__)
     common.add_rounds(parser, default=7)
-    convergence.add_study(parser)
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     record = {"one": one(args.rounds, rng), "stack": stack(args.rounds, rng)}
-    args.rounds = 1
-    record["study"] = convergence.measure(args)
     common.finish(args, record)
 
 
@@ -67,21 +60,17 @@ def one(rounds: int, rng: np.random.Generator) -> dict[str, Any]:
     rows = []
     for name, extra in calls():
         ours, theirs = getattr(scoring, name), getattr(peer, name)
-        times: dict[str, list[float]] = {k: [] for k in ("ours", "scorio", "first", "once")}
+        times: dict[str, list[float]] = {"ours": [], "scorio": []}
         for i in range(rounds):
             R = outcomes(rng, 30, 80)
             _same(name, ours(R, *extra), theirs(R, *extra))
             sides = {"ours": ours, "scorio": theirs}
             for side in list(sides) if i % 2 == 0 else list(sides)[::-1]:
                 times[side].append(_seconds(sides[side], R, extra, 0.02))
-            credit._table.cache_clear()
-            times["first"].append(_once(ours, R, extra))
-            times["once"].append(_once(theirs, R, extra))
         found[name] = common.ratio(times["scorio"], times["ours"])
-        found[name]["first"] = common.ratio(times["once"], times["first"])["median"]
         micro = [1e6 * statistics.median(times[side]) for side in ("ours", "scorio")]
-        rows.append([name, *micro, found[name]["median"], found[name]["first"]])
-    columns = ["one (30, 80) matrix", "ours, us", "scorio, us", "scorio / ours", "first call"]
+        rows.append([name, *micro, found[name]["median"]])
+    columns = ["one (30, 80) matrix", "ours, us", "scorio, us", "scorio / ours"]
     common.table(f"k = {K}, median of {rounds} rounds", columns, rows)
     slowest = min(found, key=lambda name: found[name]["median"])
     common.out.print(common.against_target(f"slowest, {slowest}", found[slowest], least=1.0))

@@ -1,4 +1,4 @@
-"""Sampling until something is settled: errors, power, tokens, estimates and time, by simulation.
+"""Sampling until something is settled: errors, power, tokens and estimates, by simulation.
 
     python -m benchmarks.settle                    all parts, 10^4 runs: half an hour on one core
     python -m benchmarks.settle --runs 500         the same tables within two minutes
@@ -6,12 +6,10 @@
 
     equal    models that are equally good, looked at after every round: how often they err
     pairs    two models 8 and 4 points apart, thirty questions
-    many     the best and the best three of twenty models, against 80 trials for everybody
     habit    what many do: the posterior probability looked at after every round
     bias     estimates after stopping
     luck     equal models whose attempts of a trial share luck: told apart, and called settled
     methods  other ways to find the best, on the same attempts at equal error; see stopping.py
-    time     a look: one round added to 20 models x 120 questions, and 80 rounds replayed
 
 Questions are alike (all chances of a model are equal), mixed (spread as Beta(1, 1) would) or as in
 contests, where most are nearly always or nearly never solved: the mean of p (1 - p) is .24, .17 and
@@ -31,9 +29,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from bayes_at_n import scoring
-from bayes_at_n.pipeline.adaptive.looks import of_complete
 from bayes_at_n.pipeline.adaptive.race import Outcomes, basis
-from bayes_at_n.scoring.sequential import Race, Simulated, Target, simulate
+from bayes_at_n.scoring.sequential import Simulated, Target, simulate
 from bayes_at_n.scoring.sequential.batch import Batch
 from bayes_at_n.scoring.sequential.race import _run
 from benchmarks import common, stopping
@@ -47,7 +44,6 @@ ACCURACIES = (
 )
 BEST, TOP, ORDER = Target("best"), Target("top", k=3), Target("order")
 ABOVE = Target("above", baseline=0)
-TRIANGULAR = [n * (n + 1) // 2 for n in range(2, 13)]  # the looks of `settle`
 
 
 def truth(accuracies: Any, spread: str, seed: int, questions: int = QUESTIONS) -> Any:
@@ -127,53 +123,6 @@ def pairs(each: Any, runs: int) -> dict[str, Any]:
     return {"pairs": rows}
 
 
-def many(each: Any, runs: int) -> dict[str, Any]:
-    """Twenty models: share of the attempts of 80 trials for everybody."""
-    # Between third and fourth lie .03, and .06 where the best three are .03 better.
-    clear = tuple(a + 0.03 * (i < 3) for i, a in enumerate(ACCURACIES))
-    cells: list[tuple[str, Any, Target, str, str, dict[str, Any], float | None]] = [
-        (name, accuracies, target, "contest", "every trial", {}, most)
-        for name, accuracies, target, most in (
-            ("top:3, .03 ahead", ACCURACIES, TOP, 0.35),
-            ("top:3, .06 ahead", clear, TOP, 0.35),
-            ("order", ACCURACIES, ORDER, None),
-            ("above the tenth", ACCURACIES, Target("above", baseline=9), None),
-        )
-    ]
-    cells += [
-        ("best, .06 ahead", ACCURACIES, BEST, spread, name, options, most[spread == "mixed"])
-        for spread in ("contest", "mixed")
-        for name, options, most in (
-            ("blocks of 8", {"looks": range(8, TRIALS, 8)}, (None, None)),
-            ("3, 6, 10, ...", {"looks": TRIANGULAR}, (0.10, 0.14)),
-            ("every trial", {}, (None, None)),
-        )
-    ]
-    runs = max(runs // 10, 50)
-    tasks = [
-        (truth(accuracies, spread, n), t, {"runs": runs // 5, "seed": SEED, **options})
-        for _, accuracies, t, spread, _, options, _ in cells
-        for n in range(5)
-    ]
-    found = list(each(simulated, tasks))
-    rows = []
-    for i, (name, _, _, spread, how, _, most) in enumerate(cells):
-        part = found[5 * i : 5 * i + 5]
-        share = float(np.mean([f.attempts.mean() for f in part])) / QUESTIONS / TRIALS
-        settled, wrong = (
-            float(np.mean([getattr(f, column) for f in part])) for column in ("settled", "wrong")
-        )
-        verdict = "" if most is None else f"at most {100 * most:g}: {_met(share <= most)}"
-        figures = map(_short, (100 * share, 100 * settled, 100 * wrong))
-        rows.append([name, spread, how, *figures, verdict])
-    common.table(
-        f"Twenty models, {runs} runs: attempts in % of 20 x 80",
-        ["target", "questions", "looks", "spent %", "settled %", "wrong %", "target"],
-        rows,
-    )
-    return {"many": rows}
-
-
 def habit(each: Any, runs: int) -> dict[str, Any]:
     """Two equal models, and P(A > B) >= .95 or <= .05 by the posterior of Bayes@N."""
     rng, rows = np.random.default_rng(SEED), []
@@ -246,15 +195,6 @@ def _world(accuracies: Any, spread: str, runs: int) -> tuple[Any, Any]:
     return rng.random((*p.shape, TRIALS)) < p[..., None], p.mean(axis=-1)
 
 
-def replayed(folder: str, runs: int) -> None:
-    """The same in other orders of the trials of complete runs, whose best is that of all trials."""
-    codes = of_complete([folder]).codes
-    orders = np.random.default_rng(SEED).permuted(np.repeat(codes[None], runs, 0), axis=3)
-    mean = np.repeat(codes.mean(axis=(1, 2))[None], runs, axis=0)
-    rows = stopping.compare(stopping.attempts(orders, mean), None)
-    _tell_methods(f"{folder}, {runs} orders", rows)
-
-
 def _tell_methods(title: str, rows: Any) -> None:
     names = ["", "attempts %", "wrong %", "undecided %", "wrong % of a tie", "at equal error %"]
     cells = [[row[0], *(_short(c) for c in row[1:])] for row in rows]
@@ -301,28 +241,6 @@ def unlucky(task: tuple[Any, float, int], runs: int = 500) -> Any:
     return [value, apart.mean(), np.sum(sound) / runs, by_round.mean()]
 
 
-def timing(each: Any, runs: int) -> dict[str, Any]:
-    """Seconds of a look, median and slowest, and of a replay."""
-    rng, rows = np.random.default_rng(SEED), []
-    p, one = rng.random((20, 120)), np.ones((20, 120), int)
-    for target in (BEST, TOP, ORDER):
-        race, took = Race(20, 120, target), []
-        for _ in range(TRIALS):
-            outcomes = (rng.random(p.shape) < p).astype(int)
-            began = time.perf_counter()
-            race.add(outcomes, one)
-            race.look()
-            took.append(1000 * (time.perf_counter() - began))
-        rows.append([target.kind, *map(_short, (np.median(took), max(took[1:]), sum(took)))])
-        rows[-1].append(_met(np.median(took) < 50))
-    common.table(
-        "20 models x 120 questions: milliseconds of a look (target under 50), and of 80 rounds",
-        ["target", "median", "slowest", "80 rounds", ""],
-        rows,
-    )
-    return {"time": rows}
-
-
 def _met(yes: bool) -> str:
     return "met" if yes else "NOT met"
 
@@ -332,8 +250,8 @@ def _short(cell: Any) -> Any:
 
 
 PARTS = {
-    **{"equal": equal, "pairs": pairs, "many": many, "habit": habit},
-    **{"bias": bias, "luck": luck, "methods": methods, "time": timing},
+    **{"equal": equal, "pairs": pairs, "habit": habit},
+    **{"bias": bias, "luck": luck, "methods": methods},
 }
 
 
@@ -343,10 +261,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
     parser.add_argument("--runs", type=int, default=10_000, metavar="R", help="default %(default)s")
     parser.add_argument("--processes", type=int, default=1, metavar="P", help="default %(default)s")
-    parser.add_argument("--replay", metavar="FOLDER", help="of `methods`: complete runs")
     args = parser.parse_args()
-    if args.replay:
-        return replayed(args.replay, max(args.runs // 50, 20))
     unknown = set(args.parts) - set(PARTS)
     if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")

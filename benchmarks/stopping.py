@@ -1,7 +1,6 @@
 """Ways to find the best of several models, on the same attempts: part `methods` of `settle`.
 
     python -m benchmarks.settle methods --runs 1000
-    python -m benchmarks.settle methods --replay runs/demo     other orders of complete trials
 
 A way sees outcomes and samples trials, each of all questions. Those that stop by themselves run as
 published, at 95 %, and with their threshold set so that they name one of two models that tie at the
@@ -11,10 +10,9 @@ which nobody knows beforehand.
 
   race                    scoring.sequential, a look after every trial; with the looks of `settle`
   peeking                 a model leaves when z against the leader reaches 1.645
-  asymptotic sequence     .. Waudby-Smith and others' (2024) boundary, at .05 / (K - 1)
   Wilson                  .. when its Wilson interval, attempts pooled, is below the leader's
   Track-and-Stop          Garivier and Kaufmann (2016), normal, until log((1 + log t) / .05)
-  successive rejects, UCB-E   Audibert and Bubeck (2010); UCB-E is told the gaps
+  fixed N                 the same number of trials for all
 """
 
 from __future__ import annotations
@@ -100,13 +98,6 @@ def peeking(lead: Any, own: Any, n: int, questions: int, level: float) -> Any:
     return lead[0] - own[0] >= -ndtri(level) * np.sqrt((lead[1] + own[1]) / n)
 
 
-def asymptotic(lead: Any, own: Any, n: int, questions: int, level: float) -> Any:
-    """A time-uniform boundary, tightest after ten trials."""
-    m, models = n / 10, own[0].shape[1]
-    reach = np.sqrt(2 * (m + 1) / m * np.log(np.sqrt(m + 1) * (models - 1) / level))
-    return lead[0] - own[0] >= reach * np.sqrt((lead[1] + own[1]) / n)
-
-
 def wilson(lead: Any, own: Any, n: int, questions: int, level: float) -> Any:
     """Two intervals of pooled attempts."""
     z, count = -ndtri(level / 2), n * questions
@@ -160,43 +151,13 @@ def fixed(of: Attempts, budget: float) -> tuple[Any, Any]:
     return of.mean[..., each[0, 0]].argmax(axis=1), each
 
 
-def successive_rejects(of: Attempts, budget: float) -> tuple[Any, Any]:
-    """K - 1 phases; the worst leaves after each."""
-    runs, models = of.mean.shape[:2]
-    rest = 0.5 + (1 / np.arange(2, models + 1)).sum()
-    open_, used = np.ones((runs, models), bool), np.zeros((runs, models), np.int64)
-    for phase in range(1, models):
-        n = int(np.ceil((budget - models) / rest / (models + 1 - phase)))
-        used[open_] = np.clip(n, 1, TRIALS)
-        mean = np.where(open_, _now(of, used)[0], np.inf)
-        open_[np.arange(runs), mean.argmin(axis=1)] = False
-    return open_.argmax(axis=1), used
-
-
-def ucb_e(of: Attempts, budget: float) -> tuple[Any, Any]:
-    """The highest upper bound is next; its width knows the gaps."""
-    runs, models = of.mean.shape[:2]
-    used = np.ones((runs, models), np.int64)
-    best = np.sort(of.truth, axis=1)[:, ::-1]
-    gap = np.where(of.truth == best[:, :1], best[:, :1] - best[:, 1:2], best[:, :1] - of.truth)
-    hard = (1 / gap**2).sum(axis=1, keepdims=True)
-    for _ in range(round(budget) - models):
-        bound = _now(of, used)[0] + np.sqrt(25 / 36 * (budget - models) / hard / used)
-        used[np.arange(runs), np.where(used < TRIALS, bound, -1).argmax(axis=1)] += 1
-    return _now(of, used)[0].argmax(axis=1), used
-
-
 STOPPING: dict[str, tuple[Way, float]] = {  # and its published level
     "race": (race(), ERROR),
     "race, looks after 3, 6, 10, ...": (race(TRIANGULAR), ERROR),
     "peeking at .95": (elimination(peeking), ERROR),
-    "asymptotic sequence": (elimination(asymptotic), ERROR),
     "Wilson": (elimination(wilson), ERROR),
     "Track-and-Stop": (track_and_stop, ERROR),
 }
-BUDGETS: dict[str, Way] = {
-    "fixed N": fixed, "successive rejects": successive_rejects, "UCB-E": ucb_e
-}  # fmt: skip
 
 
 def outcome(way: Way, of: Attempts, level: float) -> tuple[float, float, float]:
@@ -208,28 +169,23 @@ def outcome(way: Way, of: Attempts, level: float) -> tuple[float, float, float]:
     return float(used.mean() / TRIALS), float((named & ~right).mean()), float((~named).mean())
 
 
-def compare(ahead: Attempts, tied: Attempts | None) -> list[list[Any]]:
+def compare(ahead: Attempts, tied: Attempts) -> list[list[Any]]:
     """All ways, as published and at equal error, in %."""
     rows = []
     for name, (way, level) in STOPPING.items():
         spent, wrong, open_ = outcome(way, ahead, level)
-        row: list[Any] = [name, 100 * spent, 100 * wrong, 100 * open_]
-        if tied is not None:
-            row += [100 * outcome(way, tied, level)[1], 100 * spent]
-            low, high = np.log(1e-6), np.log(0.5)  # of the level that errs in 5 %
-            for _ in range(8):
-                middle = (low + high) / 2
-                good = outcome(way, tied, float(np.exp(middle)))[1] <= ERROR
-                low, high = (middle, high) if good else (low, middle)
-            row[-1] = 100 * outcome(way, ahead, float(np.exp(low)))[0]
-        rows.append(row)
+        low, high = np.log(1e-6), np.log(0.5)  # of the level that errs in 5 %
+        for _ in range(8):
+            middle = (low + high) / 2
+            good = outcome(way, tied, float(np.exp(middle)))[1] <= ERROR
+            low, high = (middle, high) if good else (low, middle)
+        even = outcome(way, ahead, float(np.exp(low)))[0]
+        shares = spent, wrong, open_, outcome(way, tied, level)[1], even
+        rows.append([name, *(100 * share for share in shares)])
     models = ahead.mean.shape[1]
-    for name, budgeted in BUDGETS.items():
-        least, most = 2 * models, models * TRIALS
-        while most - least > models / 4:
-            middle = (least + most) // 2
-            good = outcome(budgeted, ahead, middle)[1] <= ERROR
-            least, most = (least, middle) if good else (middle, most)
-        spent, wrong, _ = outcome(budgeted, ahead, most)
-        rows.append([name, "", "", ""] + ["", 100 * spent] * (tied is not None))
-    return rows
+    least, most = 2 * models, models * TRIALS
+    while most - least > models / 4:
+        middle = (least + most) // 2
+        good = outcome(fixed, ahead, middle)[1] <= ERROR
+        least, most = (least, middle) if good else (middle, most)
+    return [*rows, ["fixed N", "", "", "", "", 100 * outcome(fixed, ahead, most)[0]]]

@@ -1,11 +1,54 @@
-"""Attempts made up of random numbers, of any length, for what needs no engine."""
+"""Run folders and attempts made up of random numbers, of any length, for what needs no engine."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bayes_at_n.pipeline.store.columns import ATTEMPTS
+from bayes_at_n.pipeline.config import compose
+from bayes_at_n.pipeline.store import provenance, runfolder, shards
+from bayes_at_n.pipeline.store.columns import ATTEMPTS, QUESTIONS
+from bayes_at_n.pipeline.store.runfolder import Run
+
+
+def prepared(folder: Path, ids: list[str], *settings: str, **cells: Any) -> Run:
+    """A run folder as `prepare` would leave it; `cells` are those of every question."""
+    run = Run(compose.load([*settings, f"run_dir={folder}"]))
+    folder.mkdir(parents=True)
+    runfolder.save_config(run)
+    common = dict.fromkeys(QUESTIONS.names) | {
+        "prompt_token_ids": [1, 2, 3],
+        "prompt_logprobs": [float("nan"), -1.0, -1.0],
+        "max_tokens": 96,
+    }
+    rows = [
+        {
+            **common,
+            **{name: f"The {name} of {qid}." for name in ("problem", "gold", "prompt")},
+            **cells,
+            "question_id": qid,
+            "question_hash": provenance.short_hash(qid),
+        }
+        for qid in ids
+    ]
+    shards.write_part(folder / "questions.parquet", pa.Table.from_pylist(rows, QUESTIONS))
+    hashes = {row["question_id"]: row["question_hash"] for row in rows}
+    runfolder.claim(run, provenance.identity(run.cfg) | {"questions": hashes})
+    return Run(run.cfg)
+
+
+def filled(columns: dict[str, Any], rows: int, schema: pa.Schema) -> pa.Table:
+    """A table of those columns, and nulls for all others."""
+    return pa.table(
+        {
+            f.name: pa.array(columns[f.name]).cast(f.type)
+            if f.name in columns
+            else pa.nulls(rows, f.type)
+            for f in schema
+        },
+        schema,
+    )
 
 
 def attempts(rng: np.random.Generator, keys: list[tuple[str, int]], tokens: int) -> pa.Table:

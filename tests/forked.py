@@ -6,12 +6,13 @@ child that is forked after both (`preloaded.py`): a real engine, killed for real
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,21 @@ def stored(folder: Path) -> Attempts:
             assert key not in found
             found[key] = row
     return found
+
+
+def strike(folder: Path, alive: Callable[[], bool], most: int, moments: random.Random) -> int:
+    """Kill -9 the workers of a folder, each a while after its first attempt; count the kills."""
+    struck = set[str]()
+    while len(struck) < most and alive():
+        for path in folder.glob("sessions/*.json"):
+            session = json.loads(path.read_bytes())
+            if session["attempts"] and not session["ended"] and path.stem not in struck:
+                time.sleep(moments.uniform(0, 0.3))
+                with suppress(ProcessLookupError):
+                    os.kill(session["pid"], signal.SIGKILL)
+                    struck.add(path.stem)
+        time.sleep(0.02)
+    return len(struck)
 
 
 def rows(folder: Path) -> int:

@@ -75,8 +75,9 @@ def _select_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str
 
     `named`: whether runs are named already. Returns folders and the other settings.
     """
-    overrides = [compose.parse(setting) for setting in settings]
-    values, folders, used = {one.key_or_group: one.value() for one in overrides}, [], set[str]()
+    keyed = {setting: compose.parse(setting).key_or_group for setting in settings}
+    values = {key: compose.parse(setting).value() for setting, key in keyed.items()}
+    folders, used = list[str](), set[str]()
     root, names = str(values.get("runs", "runs")), values.get("dataset", [])
     names = getattr(names, "list", names)  # a,b is a sweep with a list
     if verb.reads and not named:
@@ -96,8 +97,7 @@ def _select_runs(verb: Verb, settings: list[str], named: bool) -> tuple[list[str
             used = {"dataset"} if folders else used
     if not any("runs" in keys(kind) for kind in verb.kinds):
         used.add("runs")
-    pairs = zip(settings, overrides, strict=True)
-    rest = [setting for setting, override in pairs if override.key_or_group not in used]
+    rest = [setting for setting in settings if keyed[setting] not in used]
     if "runs" in values and not folders and RunConfig in verb.kinds:
         run_dir = f"{root}/${{dataset.name}}/${{model.name}}${{folder_tag:${{tag}}}}"
         rest.append(f"run_dir={compose.quoted(run_dir, True)}")
@@ -112,8 +112,7 @@ def show(command: Command) -> int:
     if verb.settings == RUN and command.folders:
         print(folder.dump(configured(words)), end="")
         return 0
-    kinds = [SettleConfig, RunConfig] if _is_race(command) else verb.kinds
-    text = ""
+    text, kinds = "", [SettleConfig, RunConfig] if _is_race(command) else verb.kinds
     for schema, settings in zip(kinds, compose.split(words, *kinds), strict=True):
         [first, *_] = compose.expand(settings, schema)
         with compose.composed(first, schema) as (cfg, used):

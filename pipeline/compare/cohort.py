@@ -121,6 +121,11 @@ class Cohort:
             found.append(one._replace(arrays=masked))
         return found or [answers.NOTHING] * len(self.names)
 
+    @property
+    def imported(self) -> bool:
+        """Whether some runs are records of others, which nobody can sample more of."""
+        return any(sampling_known(member.run) is not True for member in self.runs())
+
     def runs(self) -> list[Member]:
         """List the members, those of the parts where it is pooled."""
         return [member for part in self.parts or [self] for member in part.members]

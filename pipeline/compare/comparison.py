@@ -196,7 +196,7 @@ def _bits_apart(runs: dict[str, Run], level: float) -> Table:
             gaps = np.array([of_a[mark][0] - of_b[mark][0] for mark in shared])
             ends = question_mean(gaps, level, clusters)._asdict()
             rows.append({"model": a, "minus": b, **ends, "questions": len(shared)})
-    columns = [Column(key, key, align="left") for key in ("model", "minus")]
+    columns = display.columns(align="left", model="model", minus="minus")
     columns += [Column(key, key, format="{:+.3f}") for key in ("value", "sigma", "low", "high")]
     columns.append(Column("questions", "questions"))
     notes = [f"low, high: {percent(level)} interval of each difference, for similar questions"]

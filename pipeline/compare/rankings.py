@@ -60,11 +60,12 @@ def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     pairs = [f"{a} minus {b}" for a, b in itertools.pairwise(names)]
     sigmas = scored.avg.sigma, scored.of_trials
     whole, of_trials = (np.hypot(of[upper], of[lower]) for of in sigmas)
+    extend = "; to extend these runs use `settle`, which may look as often as it likes"
+    extend *= not cohort.imported
     notes += [
         "by truncation: the part of the difference that arises because the lower model finishes"
         " fewer attempts (at the mean of both models' accuracies on finished attempts)",
-        "trials: of each model in a new experiment with 90% power for such a difference; to extend"
-        " these runs use `settle`, which may look as often as it likes",
+        f"trials: of each model in a new experiment with 90% power for such a difference{extend}",
         *correlation_warning(pairs, luck, of_trials, cfg.scoring.confidence, whole),
     ]
     return of_columns(title("adjacent models", cohort), columns, notes)

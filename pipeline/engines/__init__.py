@@ -41,7 +41,6 @@ _TEXT = "What is 12 + 34? 12 + 34 = 46, so the answer is 46."
 _MOST = 64  # tokens of it
 _loads: dict[str, tuple[RunConfig, Logprobs]] = {}  # by family: a loaded model, its log-probs
 _proven: dict[str, bool] = {}  # by family: whether weights can be swapped
-_families: dict[int, str] = {}  # by id of a loaded engine; its folder may be gone since
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     """
     if engine := loaded(cfg, longest):
         return engine
-    if _kept and _kept.engine and longest <= _kept.longest and swap(_kept.engine, cfg):
+    if _kept and _kept.engine and longest <= _kept.longest and _swap(_kept, cfg):
         _kept.key = _key(cfg)
         return _kept.engine
     if _kept:
@@ -204,8 +203,11 @@ def load(cfg: RunConfig, longest: int, rows: Rows = ()) -> Engine:
     make: type[Engine] = kind(cfg.engine.name).made_by
     engine = make(cfg, longest, rows)
     if _kept and not kind(cfg.engine.name).served:
-        _kept.key, _kept.longest, _kept.engine = _key(cfg), longest, engine
-        _keep_logprobs(engine)
+        family = _family(cfg)  # now: the model's folder may be gone when the next one is loaded
+        _kept.key, _kept.longest, _kept.engine, _kept.family = _key(cfg), longest, engine, family
+        if family and family not in _loads:
+            with contextlib.suppress(NotSupported):
+                _loads[family] = cfg, _read(engine)
     return engine
 
 
@@ -241,6 +243,7 @@ class _Kept:
     key: Any = None
     longest: int = 0
     engine: Engine | None = None
+    family: str = ""  # see `_family`
 
     def close(self) -> None:
         if self.engine is not None:
@@ -266,21 +269,10 @@ def keeping() -> Iterator[None]:
         kept.close()
 
 
-def _keep_logprobs(engine: Engine) -> None:
-    """Keep the log-probs of an engine that was just loaded, for the proof."""
-    family = _families[id(engine)] = _family(engine.cfg)
-    if family and family not in _loads:
-        with contextlib.suppress(NotSupported):
-            _loads[family] = engine.cfg, _read(engine)
-
-
-def swap(engine: Engine, cfg: RunConfig) -> bool:
-    """Load the weights of another model into an idle engine, if that is proven to work.
-
-    Returns whether it did; if not, the engine must be closed and the model loaded.
-    """
-    family = _family(cfg)
-    if family != _families.get(id(engine)) or not _proven.get(family, family in _loads):
+def _swap(kept: _Kept, cfg: RunConfig) -> bool:
+    """Load the weights of another model into the idle engine, if that is proven to work."""
+    family, engine = _family(cfg), kept.engine
+    if engine is None or family != kept.family or not _proven.get(family, family in _loads):
         return False
     try:
         if family not in _proven:
@@ -288,10 +280,10 @@ def swap(engine: Engine, cfg: RunConfig) -> bool:
             if find_local(other.model.id) is None:  # deleted: another load must prove it
                 del _loads[family]
                 return False
-            if _equal(_read(engine), values):  # equal weights prove nothing
+            if np.array_equal(_read(engine), values, equal_nan=True):  # this proves nothing
                 return False
             engine.load_weights(other)
-            if not _equal(_read(engine), values):
+            if not np.array_equal(_read(engine), values, equal_nan=True):
                 raise NotSupported("log-probs after a swap are not those of a load")
             _proven[family] = True
         engine.load_weights(cfg)
@@ -316,7 +308,7 @@ def _family(cfg: RunConfig) -> str:
     names = sorted(path.name for path in folder.iterdir() if path.name.startswith(_DECISIVE))
     unnamed: dict[str, Any] = {"name": "", "id": "", "checkpoint": None}
     unnamed |= {"table_id": None, "short_name": None}
-    engine = replace(cfg.engine, batch_size=1, in_flight=None)
+    _, engine = _key(cfg)
     return repr((models.fingerprint(cfg.model, names), replace(cfg.model, **unnamed), engine))
 
 
@@ -327,10 +319,6 @@ def _read(engine: Engine) -> Logprobs:
         return engine.prompt_logprobs([ids[:_MOST]])[0]
     except Exception as error:  # engines raise whatever their parts raise
         raise NotSupported(f"no log-probs of a text: {error}") from error
-
-
-def _equal(a: Logprobs, b: Logprobs) -> bool:
-    return a.shape == b.shape and bool(np.array_equal(a, b, equal_nan=True))
 
 
 def leave(engine: Engine) -> None:

@@ -181,7 +181,7 @@ class Job:
         if len(reasons) < MOST_TRIES:  # else `release` leaves it to other workers
             self.claims.again(position)
 
-    def tick(self, engine: engines.Engine) -> None:
+    def tick(self) -> None:
         """Write finished attempts, save the session, and follow the race."""
         if self.writer is not None:
             self.check()

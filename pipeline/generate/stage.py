@@ -31,7 +31,6 @@ from bayes_at_n.pipeline.store import provenance, runfolder, shards
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.workers import stopping
 from bayes_at_n.pipeline.workers.claims import any_free
-from bayes_at_n.pipeline.workers.process import Work
 from bayes_at_n.pipeline.workers.session import Slot, in_words
 from bayes_at_n.pipeline.workers.stopping import StopFlag, Watch, interrupted, writable
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
@@ -79,30 +78,28 @@ def together(runs: Sequence[Run], sampled: Callable[[list[Path]], object] | None
                 raise
     if not pending:
         return
-    cfg = pending[0].cfg
-    if cfg.cluster.address is not None and not kind(cfg.engine.name).served:
-        _supervised(pending, sample_anywhere, sampled)
-        return
-    pending = _fitted(pending)
-    if sampled or len(pending) > 1 or pending[0].cfg.engine.replicas > 1:
-        _supervised(pending, sample, sampled)
+    on_ray = _on_ray(pending[0].cfg)
+    pending = pending if on_ray else _fitted(pending)
+    if on_ray or sampled or len(pending) > 1 or pending[0].cfg.engine.replicas > 1:
+        _supervised(pending, sampled)
     else:
         work(pending)
 
 
+def _on_ray(cfg: RunConfig) -> bool:
+    return cfg.cluster.address is not None and not kind(cfg.engine.name).served
+
+
 def sample(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
-    """Sample in this process, as one of several workers, until all is done or `stop` is set."""
-    work([*map(Run, configs)], stop, slot)
+    """Sample in this process, as one of several workers, until all is done or `stop` is set.
+
+    On Ray the engine is sized here, for a node that the command has not seen.
+    """
+    runs = [*map(Run, configs)]
+    work(_fitted(runs) if _on_ray(configs[0]) else runs, stop, slot)
 
 
-def sample_anywhere(configs: Sequence[RunConfig], stop: StopFlag, slot: Slot) -> None:
-    """Call `sample` after sizing the engine for this node, which the command has not seen."""
-    work(_fitted([*map(Run, configs)]), stop, slot)
-
-
-def _supervised(
-    runs: Sequence[Run], work: Work, sampled: Callable[[list[Path]], object] | None
-) -> None:
+def _supervised(runs: Sequence[Run], sampled: Callable[[list[Path]], object] | None) -> None:
     first, budgets = runs[0], [Allowance(run) for run in runs if run.cfg.budget.given]
 
     def pending() -> int:
@@ -130,7 +127,7 @@ def _supervised(
             boxes=any(run.cfg.boxed for run in runs),
         )
         logs = first.path / "logs" / shards.worker_id()
-        supervise(task, work, [run.cfg for run in runs], logs)
+        supervise(task, sample, [run.cfg for run in runs], logs)
         for run in runs:
             if (run.path / runfolder.CLAIMS).exists():
                 leave(run)  # a killed worker has not cleaned up
@@ -312,7 +309,7 @@ class _Worker:
             self._share()
             for job in self.jobs:
                 if job.open or job.in_flight:
-                    self._do(job, job.tick, engine)
+                    self._do(job, job.tick)
             if self.stop.signal_number or all(job.dropped for job in self.jobs):
                 return
             if engine.probe_due(time.monotonic() - self.probed_at):

@@ -171,6 +171,9 @@ def without_outcomes(run: Run, found: outcomes.Outcomes) -> UserError:
     """Return the error of a run of which no attempt has an outcome, with its remedy."""
     verb = "grade" if (found.ruled == outcomes.PENDING).all() else "verify"
     remedy = f"nothing graded yet; run `{PROGRAM} {verb}` first"
+    if not any(question["gold"] for question in run.questions):
+        remedy = "nothing graded, and no question has a gold answer; import the records again with"
+        return UserError(f"{run.path}: {remedy} gold=COLUMN or questions=FILE")
     if verb == "verify" and len(outcomes.read_verdicts(run, ["label"], "hide").table):
         remedy = "all attempts are undecided: verifier.judgement.pattern reads no judgement"
     return UserError(f"{run.path}: {remedy}")

@@ -78,11 +78,6 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | No
     runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)
     if (graded.codes == PENDING).all():
-        if not any(question["gold"] for question in run.questions):
-            raise UserError(
-                f"{run.path}: nothing graded, and no question has a gold answer; import the records"
-                " again with gold=COLUMN or questions=FILE"
-            )
         raise headline.without_outcomes(run, graded)
     curve = forecast = dated = by_people = of_categories = None
     settings, matrix = run.cfg.scoring, graded.matrix
@@ -160,7 +155,7 @@ def _scores(
     """Compute all of `scores.json` but for votes, caps and the forecast."""
     matrix, level = graded.matrix, run.cfg.scoring.confidence
     arrays, drawn = {"outcomes": matrix, **evidence.arrays}, outcomes.clusters(run)
-    head = headline.compute(matrix, run.cfg.scoring)
+    head, by = headline.compute(matrix, run.cfg.scoring), outcomes.judge_settings(run)
     fitted = {"bayes": Summary(*(head[key] for key in Summary._fields))}  # fitted once
     by_likelihood = likelihood.measured(run) if run.cfg.sampling.likelihood else {}
     try:
@@ -176,11 +171,7 @@ def _scores(
         **_about(run, by_likelihood),
         "trials": int((graded.codes != PENDING).sum(axis=1).max()),
         "attempts": int((graded.codes != PENDING).sum()),
-        **(
-            {"judge": {"by": by, **graded.deciders()}}
-            if (by := outcomes.judge_settings(run))
-            else {}
-        ),
+        **({"judge": {"by": by, **graded.deciders()}} if by else {}),
         "uniform_prior": _uniform_prior(graded, summaries, level, drawn),
         "metrics": {name: of._asdict() | errors.get(name, {}) for name, of in summaries.items()},
     }

@@ -4,9 +4,7 @@ Finished parts are read once. Scores cover the attempts that `grade` has reached
 dozen bytes per attempt.
 """
 
-import time
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +25,7 @@ from bayes_at_n.pipeline.store.tables import Stale
 from bayes_at_n.pipeline.workers import spent
 from bayes_at_n.pipeline.workers.session import Worker, workers
 
-_NAMES = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens", "finished"]
+_NAMES = [*KEY, "finish_reason", "prompt_tokens", "completion_tokens"]
 _COLUMNS = pa.schema([ATTEMPTS.field(name) for name in _NAMES])
 _HEADLINE = ("value", "low", "high", "prior")  # keys of scores.json
 Mask = npt.NDArray[np.bool_]
@@ -59,7 +57,6 @@ class Counts:
     truncated: Mask
     prompt: Ints  # tokens of stored attempts; 0 for others
     tokens: Ints
-    finished: dict[str, npt.NDArray[np.float64]]  # Unix seconds of attempts, by worker; unsorted
     stale: str = ""  # why grades do not count; empty if they do
     waiting: bool = False  # verdicts are pending; outcomes known before them are a biased sample
 
@@ -95,7 +92,6 @@ def count(run: Run) -> Counts:
     raised = runfolder.was_raised(run)
     stored, short, truncated = np.zeros((3, *shape), np.bool_)
     prompt, tokens = np.zeros((2, *shape), np.int32)
-    times: dict[str, list[Any]] = defaultdict(list)
     for path in shards.files(run.attempts):
         try:
             if shards.of_another_run(path):
@@ -115,10 +111,7 @@ def count(run: Run) -> Counts:
         truncated[at] = cut_off(ends).fill_null(False).to_numpy()
         prompt[at] = rows["prompt_tokens"].fill_null(0).to_numpy()
         tokens[at] = n.fill_null(0).to_numpy()
-        times[shards.worker_of(path)].append(rows["finished"].fill_null(0.0).to_numpy())
-    finished = {worker: np.concatenate(parts) for worker, parts in times.items()}
-    counted = (stored, short, truncated, prompt, tokens)
-    return Counts(run, codes, matrix, *counted, finished, stale, waiting)
+    return Counts(run, codes, matrix, stored, short, truncated, prompt, tokens, stale, waiting)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -145,7 +138,6 @@ def score(counts: Counts) -> RunningScore | None:
 
 _SUMMED = ["done", "total", "pending", "in_flight", "workers_alive", "workers_dead", "tokens"]
 _SUMMED += ["tokens_per_s", "gpu_hours", "attempts_per_s", "ungraded"]
-_RECENT_S = 1800  # window over which the rate is measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +195,7 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
     attempts = sum(worker.attempts for worker in all_workers)
     gpu_hours = sum(worker.gpu_s for worker in all_workers) / 3600
     gpu_hours_left = pending * gpu_hours / attempts if attempts and gpu_hours else None
-    rate, paid = _rate(counts, alive), None
+    rate, paid = sum(one.attempts / one.wall_s for one in alive if one.wall_s), None
     prompts, completions = counts.prompt[done], counts.tokens[done]
     if prompts.all() and completions.all():  # known counts are at least 1
         paid = price(run.cfg.engine, int(prompts.sum()), int(completions.sum()))
@@ -239,19 +231,6 @@ def progress_of(name: str, counts: Counts, score: RunningScore | None = None) ->
 
 def _seconds(pending: int, rate: float) -> float | None:
     return 0 if not pending else round(pending / rate) if rate else None
-
-
-def _rate(counts: Counts, alive: Iterable[Worker]) -> float:
-    """Return attempts per second of live workers, each over its share of the last half hour."""
-    latest = max((float(times.max(initial=0.0)) for times in counts.finished.values()), default=0.0)
-    now, rate = max(time.time(), latest), 0.0  # nodes' clocks may be ahead
-    for worker in alive:
-        times = counts.finished.get(worker.name)
-        if times is not None and (times := times[times > now - _RECENT_S]).size:
-            began = (worker.updated or now) - worker.wall_s if worker.wall_s else times.min()
-            seconds = now - max(now - _RECENT_S, min(began, times.min()))
-            rate += times.size / max(seconds, 1.0)
-    return rate
 
 
 def total_of(runs: Sequence[Progress]) -> Progress:

@@ -33,7 +33,6 @@ from bayes_at_n.pipeline.workers.spent import in_words
 
 EVERY_S = 30.0  # between two reports in plain text
 _POLL_S = 2.0
-_JOBS_S = 20.0  # between two queries to Slurm
 _WIDE = 500  # characters of a line without a terminal
 
 Sources = Sequence[Path | RunConfig] | Callable[[], Sequence[Path | RunConfig]]

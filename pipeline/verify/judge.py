@@ -23,7 +23,6 @@ from bayes_at_n.pipeline.prepare import models, sizing
 from bayes_at_n.pipeline.store import shards
 from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.shards import metadata
 from bayes_at_n.pipeline.verify.calibrate import label_columns
 from bayes_at_n.pipeline.verify.prompts import Plan, Prompts, Text, read_batch
 from bayes_at_n.pipeline.workers import stopping
@@ -59,7 +58,7 @@ class Labels:
         batches, damage = list[pa.RecordBatch](), damage or shards.Damage()
         for path in new:
             batches += shards.read(path, LABEL_LOGPROBS, LABEL_LOGPROBS.names, damage)
-            made_by = json.loads(metadata(path).get(_MADE_BY, b"{}"))
+            made_by = json.loads(shards.metadata(path).get(_MADE_BY, b"{}"))
             self.loaded = self.loaded or str(made_by.get("loaded", ""))
         self._read.update(new)
         fresh = pa.Table.from_batches(batches, LABEL_LOGPROBS)
@@ -128,74 +127,60 @@ def judge(
         run = Run(cfg)
         intact = stack.enter_context(stopping.unmoved(run.path, "attempts were verified"))
         watch = stack.enter_context(stopping.Watch(partial(_hung, cfg)))
-        share = stack.enter_context(_shared(plan, Session(plan.work, cfg, worker, slot), watch))
+        session = Session(plan.work, cfg, worker, slot)
+        claims = stack.enter_context(_claims(plan, session, watch))
 
         def step() -> None:
             with watch.awaiting(np.inf):  # restarts the time limit of the engine
                 if stop.signal_number:
                     raise Interrupted(f"stopped. {KEPT}", stop.signal_number)
 
+        def left() -> int:
+            return sum(len(plan.span(number)) for number in claims.pending)
+
         with watch.awaiting(stopping.LOAD_S):
             verifier = Judge(cfg, plan.longest)
         stack.callback(_leave, verifier, watch)
-        made_by = {"verifier": plan.made_by, "loaded": models.fingerprint(cfg.model)}
-        several = {"replicas": cfg.engine.replicas} if slot else {}
-        made_by |= {"engine": verifier.description | several}
+        about = verifier.description | ({"replicas": cfg.engine.replicas} if slot else {})
+        loaded = models.fingerprint(cfg.model)
+        made_by = {"verifier": plan.made_by, "loaded": loaded, "engine": about}
         columns = LABEL_LOGPROBS.with_metadata({_MADE_BY: json.dumps(made_by)})
-        for number in share.claimed(verifier, step):
+        session.loaded(left(), verifier.description)
+        while claims.pending:
+            if (number := claims.take(0, 1, 1)) is None:  # another worker's are left
+                step()
+                session.tick("waiting", left())
+                time.sleep(_IDLE_S)
+                continue
             if texts := read_batch(run, plan, number):
                 with watch.awaiting(stopping.silence_s(cfg.engine)):
                     rows = verifier.ask(texts, step)
-                if share.claims.lost(number):
+                if claims.lost(number):
                     continue
                 intact()
                 path = plan.folder / f"{worker}-{number:05d}.parquet"
                 shards.write_part(path, rows.cast(columns))
-            share.record(number, len(texts))
+            claims.durable(number)
+            session.add(0.0, attempts=len(texts))
+            session.tick("sampling", left())
             written()
 
 
-class _Share:
-    """One worker's claims on batches, and its session."""
-
-    def __init__(self, plan: Plan, session: Session, beat: Heartbeat) -> None:
-        self.plan, self.session = plan, session
-        self.claims = Claims(beat, self._pending, most=1)
-        self.claims.read()
-
-    def claimed(self, verifier: Judge, step: Callable[[], None]) -> Iterator[int]:
-        """Yield batches to judge, and wait for those of other workers."""
-        self.session.loaded(self._left(), verifier.description)
-        while self.claims.pending:
-            if (number := self.claims.take(0, 1, 1)) is not None:
-                yield number
-            else:
-                step()
-                self.session.tick("waiting", self._left())
-                time.sleep(_IDLE_S)
-
-    def record(self, number: int, texts: int) -> None:
-        """Record that a batch is written."""
-        self.claims.durable(number)
-        self.session.add(0.0, attempts=texts)
-        self.session.tick("sampling", self._left())
-
-    def _left(self) -> int:
-        return sum(len(self.plan.span(number)) for number in self.claims.pending)
-
-    def _pending(self) -> list[int]:
-        names, pending = self.plan.names, missing(self.plan)
-        spans = enumerate(map(self.plan.span, range(len(self.plan.starts))))
-        return [n for n, span in spans if not pending.isdisjoint(names[span.start : span.stop])]
+def _pending(plan: Plan) -> list[int]:
+    names, pending = plan.names, missing(plan)
+    spans = enumerate(map(plan.span, range(len(plan.starts))))
+    return [n for n, span in spans if not pending.isdisjoint(names[span.start : span.stop])]
 
 
 @contextlib.contextmanager
-def _shared(plan: Plan, session: Session, watch: stopping.Watch) -> Iterator[_Share]:
-    """Yield this worker's share; write its session and heartbeat, and how it ended."""
+def _claims(plan: Plan, session: Session, watch: stopping.Watch) -> Iterator[Claims]:
+    """Yield this worker's claims on batches; write its session and heartbeat, and how it ended."""
     with Heartbeat(plan.work, session.worker) as beat:
         watch.beats.append(beat)
         try:
-            yield _Share(plan, session, beat)
+            claims = Claims(beat, partial(_pending, plan), most=1)
+            claims.read()
+            yield claims
         except BaseException as error:
             session.end("failed", str(error))
             raise

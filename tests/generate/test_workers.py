@@ -133,21 +133,6 @@ def test_two_submissions_at_once(
     assert summary["attempts"] == len(reference[1])
 
 
-@pytest.mark.soak  # `test_together.py` kills one, `test_claims.py` has the other take over
-def test_kill_9_of_one_worker_leaves_its_attempts_to_the_other(
-    forker: Forker, reference: tuple[Path, Attempts], folder: Path
-) -> None:
-    one, other = (start(folder, forker, hold=0) for _ in range(2))
-    both_sampling([one, other])
-    before = stored(folder)
-    one.kill()
-    other.release()
-    other.finish()
-    assert all(stored(folder)[key] == row for key, row in before.items())
-    assert_whole(folder, reference[1])
-    assert sorted(session["ended"] for session in sessions(folder)) == [False, True]
-
-
 @pytest.mark.soak
 def test_a_worker_that_is_suspended_is_followed_and_may_come_back(
     forker: Forker, reference: tuple[Path, Attempts], folder: Path

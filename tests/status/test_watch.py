@@ -229,7 +229,7 @@ def test_workers_alive_and_dead_are_listed(tmp_path: Path, capsys: Capsys) -> No
     assert [w.alive for w in workers(run.path)] == [False] * 3  # and both left as they should
 
 
-def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
+def test_the_rate_is_that_of_live_workers(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": ""}, "sampling.trials=100")
     now = time.time()
     for worker in (FIRST, SECOND, THIRD):
@@ -237,13 +237,13 @@ def test_the_rate_is_that_of_live_workers_now(tmp_path: Path) -> None:
     with writing(run, FIRST) as one, writing(run, SECOND) as two:
         gone = AttemptWriter(run.attempts, THIRD)
         for trial in range(10):
-            one.append([row("a", trial, finished=now - 10 * trial)])
-            two.append([row("a", 20 + trial, finished=now - 3e5)])  # days ago
+            one.append([row("a", trial)])
+            two.append([row("a", 20 + trial)])
             gone.append([row("a", 40 + trial)])
         [found] = progress(run.path)
         gone.close()
-    assert found.done == 30 and found.attempts_per_s == pytest.approx(10 / 1800, rel=0.02)
-    assert found.seconds_left == pytest.approx(70 / (10 / 1800), rel=0.02)
+    assert found.done == 30 and found.attempts_per_s == pytest.approx(2 * 20 / 1e5)
+    assert found.seconds_left == pytest.approx(70 / (2 * 20 / 1e5))
     assert (found.workers_alive, found.workers_dead) == (2, 1)
     assert found.gpu_hours == pytest.approx(0.3)
     assert found.gpu_hours_left == pytest.approx(70 * 0.3 / 60, abs=1e-4)

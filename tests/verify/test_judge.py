@@ -12,7 +12,6 @@ import pytest
 from forked import Attempts
 from helpers import ROOT, Capsys, make_run, settings
 
-from bayes_at_n.pipeline.adaptive import plan
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.folder import load_folder
@@ -187,12 +186,12 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("judge", ["unmatched", "all"])
-def test_what_cannot_work_is_refused(tmp_path: Path, judge: str) -> None:
+def test_what_cannot_work_is_refused(tmp_path: Path, judge: str, capsys: Capsys) -> None:
     one = f"dataset.judge={judge}"
     short = settings("dataset.answer=judge", *[one] * (judge != "all")).dataset
     assert (short.answer, short.judge) == ("math", judge)
-    with pytest.raises(UserError, match=r"dataset.judge="):
-        plan._check(settings(one, "sampling.seeds=independent"))
+    assert main(["settle", "model=demo,qwen3-4b", "dataset=demo", one, "seeds=independent"]) == 2
+    assert f"dataset.judge={judge}: `settle`" in capsys.readouterr().err
     assert main(["trajectory", "model=demo", "checkpoints=demo/models", "dataset=demo", one]) == 2
     # A verdict of an attempt decides nothing for another one, and none is no outcome.
     run = make_run(tmp_path / "run", {"a": "10-u~"}, one)

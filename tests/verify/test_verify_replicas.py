@@ -1,21 +1,19 @@
 """verifier.engine.replicas: the same verdicts, also when a replica or its parent is killed."""
 
 import json
-import sys
-from collections.abc import Iterator
+import random
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
-from forked import Command
-from helpers import again, make_run
+from forked import Command, strike
+from helpers import Capsys, make_run
 
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.verify import judge, stage
-from bayes_at_n.pipeline.workers import process
+from bayes_at_n.pipeline.verify import stage
 
 TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("q1", "q2")}
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
@@ -29,11 +27,6 @@ def of_demo(folder: Path, model: Path, *more: str) -> Run:
     template.write_text("Q: {question}\nGold: {gold}\n{response}\nA, B or C?\n")
     of_verifier = [f"verifier.id={model}", f"verifier.prompt={template}", "verifier.least_mass=0"]
     return make_run(folder, MARKS, "sampling.max_tokens=8", *of_verifier, *more, texts=TEXTS)
-
-
-@pytest.fixture
-def run(tmp_path: Path, tiny_model: Path) -> Run:
-    return of_demo(tmp_path / "run", tiny_model, *PLAIN)
 
 
 def verdicts(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
@@ -53,80 +46,48 @@ def assert_same(found: Run, expected: Run, tolerance: float) -> None:
         assert row["tokens"] == theirs[key]["tokens"]
 
 
-def at_work(parent: int | None = None) -> list[psutil.Process]:
-    """The replicas of this process, or of another."""
-    found = []
-    for child in psutil.Process(parent).children():
-        try:
-            if "bayes_at_n.pipeline.workers" in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            continue
-    return found
-
-
-@pytest.fixture(autouse=True)
-def nobody_left() -> Iterator[None]:
-    yield
-    left = at_work()
-    for one in left:
-        one.kill()
-    assert not left
-
-
-# Loads at once, and thinks otherwise of every candidate; the first that has answered dies.
-PRETENDED = """
-import contextlib, os, signal, zlib
-import numpy as np
-import pyarrow as pa
-from bayes_at_n.pipeline.store.columns import LABEL_LOGPROBS
-from bayes_at_n.pipeline.verify import calibrate, judge
-class Judge:
-    answered = False
-    def __init__(self, cfg, most):
-        self.engine, self.description = self, {{"device": cfg.engine.device}}
-    def ask(self, texts, step):
-        step()
-        with contextlib.suppress(FileExistsError):
-            if self.answered:
-                os.close(os.open({ended!r}, os.O_CREAT | os.O_EXCL))
-                os.kill(os.getpid(), signal.SIGKILL)
-        self.answered = True
-        rngs = (np.random.default_rng(zlib.crc32(str(c).encode())) for _, c in texts)
-        logprobs = np.log([rng.dirichlet([1, 1, 1]) for rng in rngs]).astype(np.float32)
-        columns = {{"judged": [h for h, _ in texts], "tokens": [len(c.response) for _, c in texts]}}
-        columns |= {{"cut": [False] * len(logprobs)}}
-        columns |= calibrate.label_columns(logprobs, "logprob_")
-        return pa.table(columns, schema=LABEL_LOGPROBS)
-    def close(self):
-        pass
-judge.Judge = Judge
+# Batches of one text, and sessions that are saved at once.
+WORKER = """
+import sys
+from bayes_at_n.pipeline.workers import process, session
+session.SAVE_S = 0.1
+sys.exit(process.main())
 """
-MAIN_OF_WORKER = (
-    "from bayes_at_n.pipeline.workers import process; import sys; sys.exit(process.main())"
-)
+SMALL = f"""
+import sys
+from bayes_at_n.pipeline.verify import prompts
+from bayes_at_n.pipeline.workers import process
+prompts.ROWS, process.PROGRAM = 1, [sys.executable, "-c", {WORKER!r}]
+"""
 
 
-def test_two_replicas_give_the_same_verdicts_also_when_one_is_killed(
-    run: Run, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize("most", [1, pytest.param(30, marks=pytest.mark.soak)])
+def test_no_kill_of_a_replica_loses_or_doubles_a_verdict(
+    tmp_path: Path, tiny_model: Path, most: int, capsys: Capsys
 ) -> None:
-    code = PRETENDED.format(ended=str(tmp_path / "ended"))
-    monkeypatch.setattr(process, "PROGRAM", [sys.executable, "-c", code + MAIN_OF_WORKER])
-    monkeypatch.setattr(judge, "Judge", judge.Judge)  # taken back at the end
-    exec(code, {})
-    by_question = "verifier.calibration=question"
-    stage.verify(again(run, TWO, by_question))
-    said = capsys.readouterr().err
-    assert "by SIGKILL" in said and said.count("starting it again") == 1
-    assert "24 attempts judged with 30 prompts" in said
-    parts = list(run.path.glob("label_logprobs/*/*.parquet"))
-    engine = json.loads(pq.read_schema(parts[0]).metadata[b"made_by"])["engine"]
-    assert (engine["replicas"], engine["device"]) == (2, "cpu")
-    assert len(parts) > 4  # several for each
-    one = of_demo(tmp_path / "one", tiny_model, *PLAIN, by_question)
+    moments, kills, runs = random.Random(7), 0, list[Run]()
+    one = of_demo(tmp_path / "one", tiny_model, *PLAIN)
     stage.verify(one)
-    assert_same(run, one, 1e-4)
-    stage.verify(again(run, by_question))  # how many judged is no part of what verdicts are
+    while kills < most:
+        run = of_demo(tmp_path / f"run-{len(runs)}", tiny_model, *PLAIN)
+        command = Command(run.path, None, before=SMALL, line=["verify", str(run.path), TWO])
+        while not (work := [*run.path.glob("label_logprobs/*/_work")]):
+            assert command.alive(), command.text()
+            time.sleep(0.02)
+        kills += strike(work[0], command.alive, most - kills, moments)
+        said = command.finish()
+        assert said.count("by SIGKILL") == said.count("starting it again")
+        assert "24 attempts judged with 27 prompts" in said
+        assert_same(run, one, 1e-4)
+        judged = pq.read_table(work[0].parent)["judged"].to_pylist()
+        assert len(judged) == len(set(judged))
+        runs.append(run)
+    print(f"{kills} kills of replicas in {len(runs)} runs")
+    [part, *_] = runs[0].path.glob("label_logprobs/*/*.parquet")
+    engine = json.loads(pq.read_schema(part).metadata[b"made_by"])["engine"]
+    assert (engine["replicas"], engine["device"]) == (2, "cpu")
+    capsys.readouterr()
+    stage.verify(runs[0])  # how many judged is no part of what verdicts are
     assert "nothing pending" in capsys.readouterr().err
 
 

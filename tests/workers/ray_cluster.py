@@ -1,17 +1,24 @@
 """A Ray of several nodes on this machine, where only the loopback exists; `test_ray.py`.
 
 `python ray_cluster.py FOLDER SETTING...` samples the run of FOLDER twice over: a command that is
-stopped by Ctrl-C, on a Ray of its own, and one that loses a node and gets another.
+stopped by Ctrl-C, on a Ray of its own, and one that loses a node and gets another. With a number of
+kills before these it samples FOLDER-0, FOLDER-1, ... until as many workers were killed.
 """
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from forked import strike
 
 STORE = 80 << 20  # bytes; nothing large passes through it
 
@@ -36,9 +43,36 @@ def made(folder: Path) -> int:
     return sum(record["attempts"] for record in said)
 
 
-def main(folder: Path, *settings: str) -> int:
+@contextmanager
+def nodes(number: int) -> Iterator[tuple[Any, list[Any]]]:
+    """A cluster and its nodes but the head."""
     from ray.cluster_utils import Cluster
 
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE},
+    )
+    try:
+        ours = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(number)]
+        yield cluster, ours
+    finally:
+        cluster.shutdown()
+
+
+def kill(most: int, folder: Path, *settings: str) -> int:
+    moments, kills, runs = random.Random(7), 0, 0
+    with nodes(2) as (cluster, _):
+        while kills < most:
+            run, runs = Path(f"{folder}-{runs}"), runs + 1
+            command = start("run", run, cluster.address, 2, *settings)
+            kills += strike(run, lambda: command.poll() is None, most - kills, moments)  # noqa: B023
+            if command.wait():
+                return command.returncode
+    print(f"{kills} kills of actors in {runs} runs")
+    return 0
+
+
+def main(folder: Path, *settings: str) -> int:
     command = start("submit", folder, "local", 1, *settings)
     until(lambda: made(folder) > 0, command)
     command.send_signal(signal.SIGINT)
@@ -47,22 +81,18 @@ def main(folder: Path, *settings: str) -> int:
     [stopped] = [json.loads(path.read_bytes()) for path in folder.glob("sessions/*.json")]
     assert stopped["state"] == "stopped"
 
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE},
-    )
-    try:
-        [lost, _] = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
+    with nodes(2) as (cluster, [lost, _]):
         command = start("run", folder, cluster.address, 2, *settings)
         until(lambda: len([*folder.glob("sessions/*.json")]) == 3, command)
         until(lambda: made(folder) > kept, command)
         cluster.add_node(num_cpus=1, object_store_memory=STORE)
         cluster.remove_node(lost, allow_graceful=False)
         return command.wait()
-    finally:
-        cluster.shutdown()
 
 
 if __name__ == "__main__":
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
+    most, *words = sys.argv[1:]
+    if most.isdecimal():
+        sys.exit(kill(int(most), Path(words[0]), *words[1:]))
+    sys.exit(main(Path(most), *words))

@@ -19,7 +19,7 @@ from bayes_at_n.pipeline.workers import on_ray
 from bayes_at_n.pipeline.workers.resident import by_engine
 from bayes_at_n.pipeline.workers.session import Slot
 
-TRIALS = 40
+TRIALS, KILLS = 40, 20
 SLOW = ["engine.batch_size=4", "engine.in_flight=8"]  # that there is a middle
 DEMO = ["model=demo", "dataset=demo", f"trials={TRIALS}", "stages=[prepare,generate,grade,score]"]
 
@@ -68,18 +68,29 @@ def _rows(run: Path) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-@pytest.mark.extras
-def test_a_run_survives_ctrl_c_and_the_loss_of_a_node(tmp_path: Path) -> None:
+def _on_nodes(*words: str) -> None:
+    """Call `ray_cluster.py` in a network of its own: nothing else is found, nothing is reached."""
     pytest.importorskip("ray", reason="no ray: make extras")
-    here = [sys.executable, "-m", "pipeline", "run", *DEMO, *SLOW, f"run_dir={tmp_path}/here"]
-    subprocess.run(here, check=True)
-    # In a network of its own: nothing else is found, and nothing is reached.
     alone = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"']
     if subprocess.run([*alone, "sh", "true"], check=False).returncode:
         pytest.skip("this machine gives no network namespace")
     script = [sys.executable, str(Path(__file__).with_name("ray_cluster.py"))]
-    subprocess.run([*alone, "sh", *script, f"{tmp_path}/run", *DEMO, *SLOW], check=True)
+    subprocess.run([*alone, "sh", *script, *words], check=True)
 
+
+@pytest.mark.extras
+def test_no_kill_of_an_actor_loses_or_doubles_an_attempt(tmp_path: Path) -> None:
+    _on_nodes(str(KILLS), f"{tmp_path}/run", *DEMO, *SLOW, "engine=transformers")
+    for run in tmp_path.glob("run-*"):
+        keys = [(row["question_id"], row["trial"]) for row in _rows(run)]
+        assert len(keys) == len(set(keys)) == 30 * TRIALS
+
+
+@pytest.mark.extras
+def test_a_run_survives_ctrl_c_and_the_loss_of_a_node(tmp_path: Path) -> None:
+    here = [sys.executable, "-m", "pipeline", "run", *DEMO, *SLOW, f"run_dir={tmp_path}/here"]
+    subprocess.run(here, check=True)
+    _on_nodes(f"{tmp_path}/run", *DEMO, *SLOW)
     rows, expected = _rows(tmp_path / "run"), _rows(tmp_path / "here")
     by_key = {(row["question_id"], row["trial"]): row for row in rows}
     assert len(rows) == len(by_key) == len(expected) == 30 * TRIALS
