@@ -41,6 +41,8 @@ from bayes_at_n.pipeline.workers.resident import Order, Residents, Unfinished
 from bayes_at_n.scoring.numerics.inputs import Bools
 from bayes_at_n.scoring.sequential import BankSequence, question_factors
 
+BATCH = 500  # questions, and then a quarter of those asked so far: engines empty after each
+
 
 def run(settings: Sequence[str]) -> None:
     """Decide between models with no more attempts than that takes."""
@@ -144,9 +146,6 @@ def submit(settings: list[str], dry_run: bool = False) -> None:
             runs.append(looks.with_trials(Run(cfg), looks.reached(run, least)))
     open_ = int(chosen.sum()) * len(contenders[0].runs)
     cluster.queue(runs, settings, dry_run, planned.folder, open_)
-
-
-BATCH = 500  # questions, and then a quarter of those asked so far: engines empty after each
 
 
 def settle_bank(planned: Plan, cfg: SettleConfig) -> None:

@@ -30,6 +30,9 @@ from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, WRONG, Codes, O
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 Bits = npt.NDArray[np.uint8]
+# Settings that say how a run was sampled.
+PROTOCOL = ("sampling.", "prompt.", "engine.", "model.quantization", "model.reasoning_parser")
+_SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 
 
 @dataclass(frozen=True)
@@ -379,11 +382,6 @@ def _shared(
             )
     order = [question for question in next(iter(comparable.values())) if question in basis]
     return {name: [of_run[mark] for mark in order] for name, of_run in comparable.items()}
-
-
-# Settings that say how a run was sampled.
-PROTOCOL = ("sampling.", "prompt.", "engine.", "model.quantization", "model.reasoning_parser")
-_SECRET = re.compile("key|token|secret|passw|auth|credential|cookie", re.I)
 
 
 def flat(values: Mapping[str, Any], dot: str = ".") -> Iterator[tuple[str, Any]]:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _DRAWN = 60  # models that a picture has room for
 _POOLED = "_pooled"  # no folder of a dataset: what begins with "_" holds no runs
+_CHANGES = 5  # changes that the sentence names
 
 
 def compare(cfg: AnalysisConfig) -> None:
@@ -321,9 +322,6 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
     unlike = by_line({cohort.dataset: cohort.differences for cohort in cohorts})
     notes += [f"differs: {line}" for line in unlike]
     return Table("scores by dataset", columns, order, notes)
-
-
-_CHANGES = 5  # changes that the sentence names
 
 
 def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:

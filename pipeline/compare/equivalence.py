@@ -37,6 +37,12 @@ from bayes_at_n.scoring.ranking.equivalence import (
 )
 
 _UNKNOWN = -1  # a seed that no record has
+_AT_ONCE = 32  # attempts, between two looks at the clock
+OUT = "or leave the replay out: replay=0"
+# Of a model what may be another one although runs are of the same; the rest is in `differences`.
+_MODEL = ("id", "revision", "dtype", "adapter", "context", "engine_args", "system")
+# Of an engine what settings say anyway; variables hold names that are new in every process.
+_NAMED = ("model", "dtype", "variables")
 
 
 class Attempts(NamedTuple):
@@ -68,103 +74,6 @@ class Pair(NamedTuple):
         return np.stack([codes[:, of] == CORRECT for codes, of in pairs]).astype(float)
 
 
-def load(folders: list[str]) -> Pair:
-    """Read the runs in two folders, side by side.
-
-    Trials whose questions have the same seeds in both runs are a pair; what is left over is paired
-    in its order. Only trials count that are graded for every question. Raises UserError: one folder
-    twice, no run in it, other questions, no trial that is complete.
-    """
-    paths = [Path(folder).expanduser() for folder in folders]
-    if paths[0].resolve() == paths[1].resolve():
-        raise UserError(f"{folders[1]}: named twice; name two different run folders")
-    both = cohort.of_runs("equivalence", dict.fromkeys(paths), named=True, strict=True)
-    sizes = [len(member.run.questions) for member in both.members]
-    if max(sizes) > len(both.question_ids):
-        raise UserError(
-            f"{paths[1] / 'questions.parquet'}: question_hash: {len(both.question_ids)} of its"
-            f" {sizes[1]} questions are among the {sizes[0]} of {paths[0]}; sample the same"
-            " questions in both runs (dataset=NAME dataset.limit=N)"
-        )
-    attempts = [_attempts(member) for member in both.members]
-    complete = [np.flatnonzero((codes != PENDING).all(axis=0)) for codes in both.outcomes]
-    for path, whole in zip(paths, complete, strict=True):
-        if not whole.size:
-            raise UserError(
-                f"{path / 'grades'}: outcome: no trial is graded for every question; run"
-                f" `{PROGRAM} run {path}`"
-            )
-    seeds = [of.seeds[:, whole] for of, whole in zip(attempts, complete, strict=True)]
-    *at, shared = paired(seeds[0], seeds[1])
-    trials = [whole[positions] for whole, positions in zip(complete, at, strict=True)]
-    if len(both.question_ids) * trials[0].size < 2:
-        raise UserError(f"{paths[0]}: one attempt is not enough; sample with sampling.trials=8")
-    return Pair(both, attempts, trials, shared)
-
-
-def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:
-    """Pair trials by the seeds (M, T) of their questions: positions in both, (N,).
-
-    The first pairs, as many as the number returned, share all their seeds. No seed is then in two
-    pairs, so that pairs are independent draws.
-
-    >>> paired(np.array([[7, 8, 9]]), np.array([[8, 9, 10, 11]]))
-    (array([1, 2, 0]), array([0, 1, 2]), 2)
-    """
-    both = np.concatenate([first, second], axis=1)
-    labels = np.unique(both, axis=1, return_inverse=True)[1].ravel()
-    labels[(both == _UNKNOWN).any(axis=0)] = _UNKNOWN
-    left, right = np.split(labels, [first.shape[1]])
-    shared, a, b = np.intersect1d(left, right, return_indices=True)
-    known = shared != _UNKNOWN
-    a, b = np.stack([a[known], b[known]])[:, np.argsort(a[known])]
-    rest = [np.setdiff1d(np.arange(of.size), at) for of, at in ((left, a), (right, b))]
-    n = min(len(positions) for positions in rest)
-    return np.append(a, rest[0][:n]), np.append(b, rest[1][:n]), a.size
-
-
-def _attempts(member: Member) -> Attempts:
-    """Read what the attempts of a run hold; a warning names what is unreadable."""
-    ids = pa.array(member.question_ids, pa.string())
-    names = ["seed", "completion_tokens", "token_ids", "logprobs"]
-    table = tables.streamed(member.run, "attempts", names)
-    stored = pc.is_valid(table["token_ids"]).to_numpy()
-    columns = {
-        "lengths": pc.cast(table["completion_tokens"], pa.float64()).to_numpy(),
-        "logprobs": -bits_per_token(table["logprobs"].combine_chunks()) * math.log(2),
-        "seeds": pc.fill_null(table["seed"], _UNKNOWN).to_numpy(),
-        "rows": np.where(stored, np.arange(stored.size), -1),
-    }
-    blank = {"lengths": np.nan, "logprobs": np.nan, "seeds": _UNKNOWN, "rows": -1}
-    shape = len(ids), member.run.cfg.sampling.trials
-    matrices = {
-        name: tables.placed(table, ids, values, shape, blank[name])
-        for name, values in columns.items()
-    }
-    return Attempts(**matrices, table=table.select(["token_ids", "logprobs"]))
-
-
-def unlike_tokens(pair: Pair) -> tuple[Ints, Bools]:
-    """Compare the tokens of attempts with the same seed, of both runs, that have tokens.
-
-    Returns the question of each such attempt, and whether its tokens differ.
-    """
-    a, b = pair.attempts
-    trials = np.stack(pair.trials)[:, : pair.shared].T.tolist()
-    found = [
-        (question, not np.array_equal(a.tokens(question, of_a), b.tokens(question, of_b)))
-        for question in range(len(a.rows))
-        for of_a, of_b in trials
-        if a.rows[question, of_a] >= 0 and b.rows[question, of_b] >= 0
-    ]
-    questions, differ = np.array(found, np.int64).reshape(-1, 2).T
-    return questions, differ > 0
-
-
-_AT_ONCE = 32  # attempts, between two looks at the clock
-OUT = "or leave the replay out: replay=0"
-
-
 class Replay(NamedTuple):
     """K attempts of A, and all their n tokens that have a finite log-prob under both."""
 
@@ -174,108 +83,6 @@ class Replay(NamedTuple):
     logprobs_b: Floats  # (n,) of the same tokens as a prompt of B's engine
     left_out: int  # tokens without a finite log-prob
     engine: dict[str, Any]  # B's, as it describes itself
-
-
-def replay(pair: Pair, most: int) -> Replay:
-    """Give attempts of A to B's engine as prompts, spread evenly over questions and trials.
-
-    The engine is loaded as the settings in B's folder say, with the room that B's own attempts had.
-    What of A is longer is cut there, as is the last token of an attempt that fills the room. Raises
-    UserError: A stored no tokens or log-probs, B's prompts are other tokens, or its engine cannot
-    be loaded, fails, or gives no log-probs of prompts.
-    """
-    for member in pair.cohort.members:
-        if member.run.cfg.prompt.shuffle == "trial" or member.run.cfg.prompt.variants:
-            raise UserError(
-                f"{member.run.path}: prompt.shuffle=trial or prompt.variants: several"
-                f" prompts for a question; use runs with prompt.shuffle=question, {OUT}"
-            )
-    keys = _chosen(pair, most)
-    prompts, room = _prompts(pair)
-    own, run_b = pair.attempts[0], pair.cohort.members[1].run
-    sequences = [(prompts[q] + own.tokens(q, trial).tolist())[:room] for q, trial in keys]
-    seen, described = _prompt_logprobs(run_b, sequences, room + 1)
-    if any(np.shape(v) != (len(ids),) for v, ids in zip(seen, sequences, strict=True)):
-        name = run_b.cfg.engine.name
-        raise UserError(
-            f"engine={name}: has no log-probs of prompts; use one that has them for both, {OUT}"
-        )
-    of_b = [values[len(prompts[q]) :] for (q, _), values in zip(keys, seen, strict=True)]
-    stored = (own.table["logprobs"][own.rows[key]].values.to_numpy() for key in keys)
-    of_a = [logprobs[: len(b)] for logprobs, b in zip(stored, of_b, strict=True)]
-    attempts = np.repeat(np.arange(len(keys)), [len(values) for values in of_b])
-    a, b = (np.concatenate(values).astype(np.float64) for values in (of_a, of_b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    questions = np.array([question for question, _ in keys])
-    left_out = int((~finite).sum())
-    return Replay(questions, attempts[finite], a[finite], b[finite], left_out, described)
-
-
-def _chosen(pair: Pair, most: int) -> list[tuple[int, int]]:
-    """Choose question and trial of up to so many attempts of A, evenly over those compared."""
-    own, trials = pair.attempts[0], pair.trials[0]
-    usable = np.argwhere((own.rows[:, trials] >= 0) & np.isfinite(own.logprobs[:, trials]))
-    if not usable.size:
-        raise UserError(
-            f"{pair.cohort.members[0].run.path / 'attempts'}: token_ids, logprobs: none stored, so"
-            f" nothing can be replayed; sample A with sampling.logprobs=true, {OUT}"
-        )
-    spread = np.linspace(0, len(usable) - 1, min(most, len(usable))).round().astype(int)
-    return [(q, int(trials[trial])) for q, trial in usable[np.unique(spread)].tolist()]
-
-
-def _prompts(pair: Pair) -> tuple[list[list[int]], int]:
-    """Read the prompts of both runs, (M,), which are the same tokens, and the room B's had."""
-    by_id = [{row["question_id"]: row for row in m.run.questions} for m in pair.cohort.members]
-    run_a, run_b = (member.run for member in pair.cohort.members)
-    ids = zip(*(member.question_ids for member in pair.cohort.members), strict=True)
-    prompts, room = list[list[int]](), 0
-    for of_a, of_b in ids:
-        prompt, row = by_id[0][of_a]["prompt_token_ids"], by_id[1][of_b]
-        if prompt is None or prompt != row["prompt_token_ids"]:
-            raise UserError(
-                f"{run_b.path / 'questions.parquet'}: prompt_token_ids: those of question"
-                f" {row['question_id']} are not those in {run_a.path}; use the same tokenizer,"
-                f" chat template and prompt for both, {OUT}"
-            )
-        prompts.append(prompt)
-        room = max(room, len(prompt) + row["max_tokens"] - 1)
-    return prompts, room
-
-
-def _prompt_logprobs(
-    run: Run, sequences: list[list[int]], longest: int
-) -> tuple[list[Any], dict[str, Any]]:
-    """Return log-probs of sequences by a run's engine, and how it describes itself."""
-    name = run.cfg.engine.name
-    note(f"loading {run.cfg.model.name} with {name} as in {run.path} ...")
-    try:
-        cfg = sizing.resolved_alone(run.cfg, run.questions)
-        engine = engines.load(cfg, longest, run.questions)
-    except UserError as error:
-        raise type(error)(f"{error}; {OUT}") from error
-    try:
-        seen, described = list[Any](), engine.describe()
-        with Meter("replay", len(sequences)) as meter:
-            for start in range(0, len(sequences), _AT_ONCE):
-                part = sequences[start : start + _AT_ONCE]
-                seen += engine.prompt_logprobs(part)
-                meter.advance(len(part))
-        return seen, described
-    except Exception as error:  # engines raise whatever their parts raise
-        raise UserError(
-            f"engine={name} failed while replaying: {one_line(error)}; it may work with less memory"
-            f" (replay=50, or engine.batch_size in {run.path / 'config.yaml'}), {OUT}"
-        ) from error
-    finally:
-        with contextlib.suppress(Exception):  # its processes may be gone already
-            engine.close()
-
-
-# Of a model what may be another one although runs are of the same; the rest is in `differences`.
-_MODEL = ("id", "revision", "dtype", "adapter", "context", "engine_args", "system")
-# Of an engine what settings say anyway; variables hold names that are new in every process.
-_NAMED = ("model", "dtype", "variables")
 
 
 def run(cfg: EquivalenceConfig) -> None:
@@ -458,3 +265,192 @@ def _engines(both: Pair) -> list[str]:
     for key in sorted(set.intersection(*map(set, made.values()))):  # of one kind of engine: all
         lines += unequal(key, {name: of[key] for name, of in made.items()})
     return lines
+
+
+def load(folders: list[str]) -> Pair:
+    """Read the runs in two folders, side by side.
+
+    Trials whose questions have the same seeds in both runs are a pair; what is left over is paired
+    in its order. Only trials count that are graded for every question. Raises UserError: one folder
+    twice, no run in it, other questions, no trial that is complete.
+    """
+    paths = [Path(folder).expanduser() for folder in folders]
+    if paths[0].resolve() == paths[1].resolve():
+        raise UserError(f"{folders[1]}: named twice; name two different run folders")
+    both = cohort.of_runs("equivalence", dict.fromkeys(paths), named=True, strict=True)
+    sizes = [len(member.run.questions) for member in both.members]
+    if max(sizes) > len(both.question_ids):
+        raise UserError(
+            f"{paths[1] / 'questions.parquet'}: question_hash: {len(both.question_ids)} of its"
+            f" {sizes[1]} questions are among the {sizes[0]} of {paths[0]}; sample the same"
+            " questions in both runs (dataset=NAME dataset.limit=N)"
+        )
+    attempts = [_attempts(member) for member in both.members]
+    complete = [np.flatnonzero((codes != PENDING).all(axis=0)) for codes in both.outcomes]
+    for path, whole in zip(paths, complete, strict=True):
+        if not whole.size:
+            raise UserError(
+                f"{path / 'grades'}: outcome: no trial is graded for every question; run"
+                f" `{PROGRAM} run {path}`"
+            )
+    seeds = [of.seeds[:, whole] for of, whole in zip(attempts, complete, strict=True)]
+    *at, shared = paired(seeds[0], seeds[1])
+    trials = [whole[positions] for whole, positions in zip(complete, at, strict=True)]
+    if len(both.question_ids) * trials[0].size < 2:
+        raise UserError(f"{paths[0]}: one attempt is not enough; sample with sampling.trials=8")
+    return Pair(both, attempts, trials, shared)
+
+
+def paired(first: Ints, second: Ints) -> tuple[Ints, Ints, int]:
+    """Pair trials by the seeds (M, T) of their questions: positions in both, (N,).
+
+    The first pairs, as many as the number returned, share all their seeds. No seed is then in two
+    pairs, so that pairs are independent draws.
+
+    >>> paired(np.array([[7, 8, 9]]), np.array([[8, 9, 10, 11]]))
+    (array([1, 2, 0]), array([0, 1, 2]), 2)
+    """
+    both = np.concatenate([first, second], axis=1)
+    labels = np.unique(both, axis=1, return_inverse=True)[1].ravel()
+    labels[(both == _UNKNOWN).any(axis=0)] = _UNKNOWN
+    left, right = np.split(labels, [first.shape[1]])
+    shared, a, b = np.intersect1d(left, right, return_indices=True)
+    known = shared != _UNKNOWN
+    a, b = np.stack([a[known], b[known]])[:, np.argsort(a[known])]
+    rest = [np.setdiff1d(np.arange(of.size), at) for of, at in ((left, a), (right, b))]
+    n = min(len(positions) for positions in rest)
+    return np.append(a, rest[0][:n]), np.append(b, rest[1][:n]), a.size
+
+
+def _attempts(member: Member) -> Attempts:
+    """Read what the attempts of a run hold; a warning names what is unreadable."""
+    ids = pa.array(member.question_ids, pa.string())
+    names = ["seed", "completion_tokens", "token_ids", "logprobs"]
+    table = tables.streamed(member.run, "attempts", names)
+    stored = pc.is_valid(table["token_ids"]).to_numpy()
+    columns = {
+        "lengths": pc.cast(table["completion_tokens"], pa.float64()).to_numpy(),
+        "logprobs": -bits_per_token(table["logprobs"].combine_chunks()) * math.log(2),
+        "seeds": pc.fill_null(table["seed"], _UNKNOWN).to_numpy(),
+        "rows": np.where(stored, np.arange(stored.size), -1),
+    }
+    blank = {"lengths": np.nan, "logprobs": np.nan, "seeds": _UNKNOWN, "rows": -1}
+    shape = len(ids), member.run.cfg.sampling.trials
+    matrices = {
+        name: tables.placed(table, ids, values, shape, blank[name])
+        for name, values in columns.items()
+    }
+    return Attempts(**matrices, table=table.select(["token_ids", "logprobs"]))
+
+
+def unlike_tokens(pair: Pair) -> tuple[Ints, Bools]:
+    """Compare the tokens of attempts with the same seed, of both runs, that have tokens.
+
+    Returns the question of each such attempt, and whether its tokens differ.
+    """
+    a, b = pair.attempts
+    trials = np.stack(pair.trials)[:, : pair.shared].T.tolist()
+    found = [
+        (question, not np.array_equal(a.tokens(question, of_a), b.tokens(question, of_b)))
+        for question in range(len(a.rows))
+        for of_a, of_b in trials
+        if a.rows[question, of_a] >= 0 and b.rows[question, of_b] >= 0
+    ]
+    questions, differ = np.array(found, np.int64).reshape(-1, 2).T
+    return questions, differ > 0
+
+
+def replay(pair: Pair, most: int) -> Replay:
+    """Give attempts of A to B's engine as prompts, spread evenly over questions and trials.
+
+    The engine is loaded as the settings in B's folder say, with the room that B's own attempts had.
+    What of A is longer is cut there, as is the last token of an attempt that fills the room. Raises
+    UserError: A stored no tokens or log-probs, B's prompts are other tokens, or its engine cannot
+    be loaded, fails, or gives no log-probs of prompts.
+    """
+    for member in pair.cohort.members:
+        if member.run.cfg.prompt.shuffle == "trial" or member.run.cfg.prompt.variants:
+            raise UserError(
+                f"{member.run.path}: prompt.shuffle=trial or prompt.variants: several"
+                f" prompts for a question; use runs with prompt.shuffle=question, {OUT}"
+            )
+    keys = _chosen(pair, most)
+    prompts, room = _prompts(pair)
+    own, run_b = pair.attempts[0], pair.cohort.members[1].run
+    sequences = [(prompts[q] + own.tokens(q, trial).tolist())[:room] for q, trial in keys]
+    seen, described = _prompt_logprobs(run_b, sequences, room + 1)
+    if any(np.shape(v) != (len(ids),) for v, ids in zip(seen, sequences, strict=True)):
+        name = run_b.cfg.engine.name
+        raise UserError(
+            f"engine={name}: has no log-probs of prompts; use one that has them for both, {OUT}"
+        )
+    of_b = [values[len(prompts[q]) :] for (q, _), values in zip(keys, seen, strict=True)]
+    stored = (own.table["logprobs"][own.rows[key]].values.to_numpy() for key in keys)
+    of_a = [logprobs[: len(b)] for logprobs, b in zip(stored, of_b, strict=True)]
+    attempts = np.repeat(np.arange(len(keys)), [len(values) for values in of_b])
+    a, b = (np.concatenate(values).astype(np.float64) for values in (of_a, of_b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    questions = np.array([question for question, _ in keys])
+    left_out = int((~finite).sum())
+    return Replay(questions, attempts[finite], a[finite], b[finite], left_out, described)
+
+
+def _chosen(pair: Pair, most: int) -> list[tuple[int, int]]:
+    """Choose question and trial of up to so many attempts of A, evenly over those compared."""
+    own, trials = pair.attempts[0], pair.trials[0]
+    usable = np.argwhere((own.rows[:, trials] >= 0) & np.isfinite(own.logprobs[:, trials]))
+    if not usable.size:
+        raise UserError(
+            f"{pair.cohort.members[0].run.path / 'attempts'}: token_ids, logprobs: none stored, so"
+            f" nothing can be replayed; sample A with sampling.logprobs=true, {OUT}"
+        )
+    spread = np.linspace(0, len(usable) - 1, min(most, len(usable))).round().astype(int)
+    return [(q, int(trials[trial])) for q, trial in usable[np.unique(spread)].tolist()]
+
+
+def _prompts(pair: Pair) -> tuple[list[list[int]], int]:
+    """Read the prompts of both runs, (M,), which are the same tokens, and the room B's had."""
+    by_id = [{row["question_id"]: row for row in m.run.questions} for m in pair.cohort.members]
+    run_a, run_b = (member.run for member in pair.cohort.members)
+    ids = zip(*(member.question_ids for member in pair.cohort.members), strict=True)
+    prompts, room = list[list[int]](), 0
+    for of_a, of_b in ids:
+        prompt, row = by_id[0][of_a]["prompt_token_ids"], by_id[1][of_b]
+        if prompt is None or prompt != row["prompt_token_ids"]:
+            raise UserError(
+                f"{run_b.path / 'questions.parquet'}: prompt_token_ids: those of question"
+                f" {row['question_id']} are not those in {run_a.path}; use the same tokenizer,"
+                f" chat template and prompt for both, {OUT}"
+            )
+        prompts.append(prompt)
+        room = max(room, len(prompt) + row["max_tokens"] - 1)
+    return prompts, room
+
+
+def _prompt_logprobs(
+    run: Run, sequences: list[list[int]], longest: int
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return log-probs of sequences by a run's engine, and how it describes itself."""
+    name = run.cfg.engine.name
+    note(f"loading {run.cfg.model.name} with {name} as in {run.path} ...")
+    try:
+        cfg = sizing.resolved_alone(run.cfg, run.questions)
+        engine = engines.load(cfg, longest, run.questions)
+    except UserError as error:
+        raise type(error)(f"{error}; {OUT}") from error
+    try:
+        seen, described = list[Any](), engine.describe()
+        with Meter("replay", len(sequences)) as meter:
+            for start in range(0, len(sequences), _AT_ONCE):
+                part = sequences[start : start + _AT_ONCE]
+                seen += engine.prompt_logprobs(part)
+                meter.advance(len(part))
+        return seen, described
+    except Exception as error:  # engines raise whatever their parts raise
+        raise UserError(
+            f"engine={name} failed while replaying: {one_line(error)}; it may work with less memory"
+            f" (replay=50, or engine.batch_size in {run.path / 'config.yaml'}), {OUT}"
+        ) from error
+    finally:
+        with contextlib.suppress(Exception):  # its processes may be gone already
+            engine.close()

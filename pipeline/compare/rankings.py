@@ -32,6 +32,7 @@ from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
 
 Positions = npt.NDArray[np.intp]
 _TABLED = 32  # models, up to which all pairs are a table
+SECONDS = 60.0  # of processor time that one method may take
 
 
 def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
@@ -126,9 +127,6 @@ def _of_pairs(
         *([f"nothing is settled: {proven.dependent}"] if proven.dependent else []),
     ]
     return columns, notes
-
-
-SECONDS = 60.0  # of processor time that one method may take
 
 
 def method_scores(name: str, outcomes: Any) -> Floats | str:

@@ -29,6 +29,9 @@ TAU = "τ with training order, ties discordant"
 TRIALS = "number of trials n (per question)"
 CHANCE = 0.5
 Panels = Mapping[str, Mapping[str, Curve]]  # head -> label -> line
+ROW = 0.17  # inches of a name
+FEWEST = 10  # minimum height of a panel, in names
+Panel = tuple[npt.ArrayLike, npt.ArrayLike, float]
 
 
 @style.styled
@@ -131,11 +134,6 @@ def _interval(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -
     """Return the label of the intervals; "" if no line has one."""
     banded = any(line.low is not None for lines in panels for line in lines.values())
     return f"{what}: {interval}" if interval and banded else ""
-
-
-ROW = 0.17  # inches of a name
-FEWEST = 10  # minimum height of a panel, in names
-Panel = tuple[npt.ArrayLike, npt.ArrayLike, float]
 
 
 @style.styled

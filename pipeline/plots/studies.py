@@ -17,6 +17,10 @@ from bayes_at_n.pipeline.plots.lines import Curve, Looks, key, label_rows, looks
 
 HEIGHT = 2.9
 CONVERGED = "convergence@n: trials (per question) after which a sample's order is final"
+SURE = 0.95
+UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
+ROW = 0.2  # inches
+DATASET_COLORS = [style.COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
 
 
 @style.styled
@@ -158,10 +162,6 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share > 0.999 else f"{share:.1%}"
 
 
-SURE = 0.95
-UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
-
-
 @style.styled
 def separation(
     probability: Curve,
@@ -251,10 +251,6 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
         axes.set(xlabel="trials N of the update", xlim=(trials[0], trials[-1]))
     style.legend(figure, handles, labels, columns=6)
     return figure
-
-
-ROW = 0.2  # inches
-DATASET_COLORS = [style.COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
 
 
 @style.styled

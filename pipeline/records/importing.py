@@ -197,10 +197,7 @@ _RUNS = Format()  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
-    """Find the files of a source and recognize their kind by their content.
-
-    Raises UserError: there are no files, none that can be read, or the hub does not answer.
-    """
+    """Find the files of a source and recognize their kind by their content."""
     given, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
     path = ",".join(given)
     if not given:
@@ -239,7 +236,8 @@ def _download(path: str, revision: str | None, alone: bool) -> tuple[Path, str |
     parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
     if parts is None or not alone:
         what = "matches nothing" if set(path) & {*"*?["} else "no such file or folder"
-        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]")
+        one = ", of which one is imported at a time" * (not alone)
+        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]{one}")
     import huggingface_hub
     from huggingface_hub.errors import RepositoryNotFoundError
 

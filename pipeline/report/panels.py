@@ -39,6 +39,12 @@ LONGEST = 300  # characters of a problem on the map
 FIGURES = 5  # of a dataset, at most
 Panel = dict[str, Any]
 Row = Mapping[str, Any]
+_LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
+_OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
+_TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
+# Not in the line of what is shared.
+_PER_RUN = ("model", "datasets", "sampled", "model id", "revision", "bayes-at-n")
+_FIRST = ("trials per question", "seeds")  # the line has their values before their names
 
 
 def dataset(
@@ -305,14 +311,6 @@ def figure(drawn: Any, caption: str) -> dict[str, Any]:
     title = " ".join(drawn.get_suptitle().split("\n"))
     drawn.suptitle("")
     return {"title": title, "svg": Markup(style.svg(drawn)), "caption": caption}
-
-
-_LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
-_OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
-_TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
-# Not in the line of what is shared.
-_PER_RUN = ("model", "datasets", "sampled", "model id", "revision", "bayes-at-n")
-_FIRST = ("trials per question", "seeds")  # the line has their values before their names
 
 
 def made(*cohorts: Cohort) -> Panel | None:
