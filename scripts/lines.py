@@ -36,12 +36,12 @@ CEILINGS: dict[str, int] = {
     "pipeline/prepare": 2_343,
     "pipeline/records": 3_996,
     "pipeline/report": 2_752,
-    "pipeline/rubrics": 850,
+    "pipeline/rubrics": 844,
     "pipeline/score": 1_561,
     "pipeline/status": 531,
     "pipeline/store": 2_087,
     "pipeline/training": 3_024,
-    "pipeline/verify": 1_420,
+    "pipeline/verify": 1_415,
     "pipeline/workers": 1_851,
     "prompts": 345,
     "scoring": 7_755,
@@ -49,7 +49,7 @@ CEILINGS: dict[str, int] = {
     "slurm": 137,
     "tests": 31_330,
     "verifiers": 6_788,
-    "product": 55_975,
+    "product": 55_964,
 }
 
 
