@@ -98,10 +98,8 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
             copies.append(f"{position} repeats {first}")
             continue
         if first := positions.get(("id", question.id)):
-            raise UserError(
-                f"{source}: {first} and {position} have the same id, {question.id!r};"
-                " dataset.fields.id=null numbers the rows"
-            )
+            what = f"{source}: {first} and {position} have the same id, {question.id!r}"
+            raise UserError(f"{what}; dataset.fields.id=null numbers the rows")
         positions |= {("id", question.id): position, ("hash", question.hash): position}
         notes += [f"{question.id}: {note}" for note in repairs]
         questions.append(question)
@@ -121,28 +119,20 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
 def chosen(
     cfg: DatasetConfig, source: str, rows: Iterable[tuple[str, Any]]
 ) -> Iterator[tuple[int, str, Any]]:
-    """Yield number, position and row of each row that `dataset.where` accepts.
-
-    Raises UserError: it names a column that a row does not have, or accepts no row at all.
-    """
+    """Yield number, position and row of each row that `dataset.where` accepts."""
     terms, number, accepted, seen = parse_filter(cfg.where) if cfg.where else [], 0, 0, set[str]()
     for number, (position, row) in enumerate(rows, 1):
         if absent := [term.column for term in terms if term.column not in row]:
-            raise UserError(
-                f"{source}, {position}: dataset.where={cfg.where}: no field {absent[0]!r};"
-                f" found {_listed(row)}"
-            )
+            what = f"{source}, {position}: dataset.where={cfg.where}: no field {absent[0]!r}"
+            raise UserError(f"{what}; found {_listed(row)}")
         if all(term.accepts(row) for term in terms):
             accepted += 1
             yield number, position, row
         elif len(seen) < 5:
             seen |= {f"{term.column} {str(row[term.column])[:30]!r}" for term in terms}
     if number and not accepted:
-        values = ", ".join(sorted(seen))
-        raise UserError(
-            f"{source}: dataset.where={cfg.where} leaves none of {number} rows, whose values are"
-            f" such as {values}; change it"
-        )
+        what = f"{source}: dataset.where={cfg.where} leaves none of {number} rows"
+        raise UserError(f"{what}, with values such as {', '.join(sorted(seen))}; change it")
 
 
 def _listed(names: Iterable[Any]) -> str:
@@ -153,17 +143,16 @@ def _gold_notes(cfg: DatasetConfig, questions: list[Question], source: str) -> l
     """Return notes on gold answers that cannot be parsed, or that look changed by a spreadsheet."""
     reasons = verifiers.check_golds((question.gold for question in questions), answer=cfg.answer)
     notes = [
-        f"{question.id}: gold answer {question.gold[:60]!r}: {reason}; only an identical answer can"
-        " match it"
-        for question in questions
-        if (reason := reasons[question.gold])
+        f"{q.id}: gold answer {q.gold[:60]!r}: {reason}; only an identical answer can match it"
+        for q in questions
+        if (reason := reasons[q.gold])
     ]
     changed = [q.gold for q in questions if _SPREADSHEET.fullmatch(q.gold)]
     if changed and Path(source).suffix in (".csv", ".tsv"):
-        notes.append(
-            f"{len(changed)} gold answers such as {changed[0]!r} may be a spreadsheet's versions of"
-            " 3.5 or 1/2: format the column as text, and write decimals with a point"
+        what = (
+            f"{len(changed)} gold answers such as {changed[0]!r} may be a spreadsheet's 3.5 or 1/2"
         )
+        notes.append(f"{what}: format the column as text, and write decimals with a point")
     return notes
 
 

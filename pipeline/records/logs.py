@@ -64,10 +64,7 @@ def _first_member(head: bytes) -> bytes:
 
 
 def read(source: Source) -> Records:
-    """Yield the attempts of all files; of files with equal runs the last counts.
-
-    Raises UserError: a row lacks the metric.
-    """
+    """Yield the attempts of all files; of files with equal runs the last counts."""
     form, runs, kept = source.form, dict[Path, Run](), dict[Hashable, Path]()
     for path in sorted(source.files):
         with _damage(source, path):
