@@ -17,7 +17,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
-    "benchmarks": 8_691,
+    "benchmarks": 8_615,
     "docs (words)": 39_898,
     "pipeline": 6,
     "pipeline/adaptive": 2_181,
@@ -25,7 +25,7 @@ CEILINGS: dict[str, int] = {
     "pipeline/base": 1_298,
     "pipeline/cli": 994,
     "pipeline/cluster": 418,
-    "pipeline/compare": 2_732,
+    "pipeline/compare": 2_728,
     "pipeline/config": 2_817,
     "pipeline/display": 692,
     "pipeline/engines": 2_853,
@@ -36,20 +36,20 @@ CEILINGS: dict[str, int] = {
     "pipeline/prepare": 2_343,
     "pipeline/records": 3_996,
     "pipeline/report": 2_752,
-    "pipeline/rubrics": 850,
+    "pipeline/rubrics": 844,
     "pipeline/score": 1_561,
     "pipeline/status": 531,
     "pipeline/store": 2_087,
-    "pipeline/training": 3_024,
-    "pipeline/verify": 1_420,
+    "pipeline/training": 3_013,
+    "pipeline/verify": 1_415,
     "pipeline/workers": 1_851,
     "prompts": 345,
     "scoring": 7_755,
-    "scripts": 1_329,
+    "scripts": 1_325,
     "slurm": 137,
     "tests": 31_330,
     "verifiers": 6_788,
-    "product": 55_975,
+    "product": 55_945,
 }
 
 
