@@ -51,15 +51,15 @@ from bayes_at_n.scoring.numerics.inputs import Bools, Ints
 STAGES = "stages=[prepare,generate]"
 WAIT_S = 1.0  # between two looks at what workers have made
 LEAVE_S = 10.0  # for workers of a race that is over
+IDLE = 1  # rounds that a worker may begin beyond what is wanted, when it would be idle
+LOADING = 0.05  # of the time, where models take turns in a place
 
 
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
     """Sample until it is decided or all trials are used; return looks and what they were seen in.
 
-    Raises:
-        UserError: the folder holds another plan, or looks at other outcomes.
-        Unfinished: a run failed or was stopped; the same command goes on.
-        Interrupted: as a run, when a signal came.
+    Raises UserError: the folder holds another plan; Unfinished: a run failed or was stopped;
+    Interrupted: a signal came. The same command goes on.
     """
     begin(plan)
     announced, why = 0, ""
@@ -326,10 +326,6 @@ class Samplers:
             turn = max(loads, default=0.0) * (1 / LOADING - 1)
             turns.append(math.ceil(turn * rounds / worked) if worked > 0 else 0)
         return np.array(turns)
-
-
-IDLE = 1  # rounds that a worker may begin beyond what is wanted, when it would be idle
-LOADING = 0.05  # of the time, where models take turns in a place
 
 
 def wanted_trials(seen: Course, turns: Ints | None = None) -> Ints:

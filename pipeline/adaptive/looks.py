@@ -32,6 +32,8 @@ from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
+FILE = "looks.jsonl"
+
 
 def of_contenders(contenders: Sequence[Contender], trials: int) -> Outcomes:
     """Read what the runs of a plan hold by now, up to so many trials; (K, 0, N) of nothing."""
@@ -123,9 +125,6 @@ def of_complete(folders: Sequence[str]) -> Outcomes:
         known = scoring.Points(known, whole.weights)
     seeds = seeds_of([member.run for member in members])
     return Outcomes(whole.names, known, tokens, seeds, whole.clusters)
-
-
-FILE = "looks.jsonl"
 
 
 def look(contenders: Sequence[Contender], goal: Goal) -> tuple[Course, Outcomes]:

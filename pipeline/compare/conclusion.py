@@ -9,7 +9,7 @@ import scipy
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.console import joined, percent, plural
 from bayes_at_n.pipeline.compare.claims import SETTLED, claims, corrected, together
-from bayes_at_n.pipeline.compare.cohort import Cohort, sampling_known
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.leaderboard import by_likelihood, scores
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display.table import chance
@@ -86,15 +86,13 @@ and is the best with probability 0.97 (0.97 on similar questions)']
             parts = [f"{first} is ahead of {rest} on {of}, {best}"]
         if self.other_questions is None:
             parts.append("so few questions do not show what to expect on similar ones")
-        parts += self._remedy() if several or not self.settled else []
+        parts += [self._remedy()] if several or not self.settled else []
         if self.stopped and not self.settled:
-            parts.append(
-                "the number of trials depended on their outcomes: what `settle` decided holds, but"
-                " these numbers ignore it"
-            )
+            what = "what `settle` decided holds, but these numbers ignore it"
+            parts.append(f"the number of trials depended on their outcomes: {what}")
         return "; ".join(parts) + "."
 
-    def _remedy(self) -> list[str]:
+    def _remedy(self) -> str:
         """Write what would settle it."""
         if self.dependent is not None:
             remedy = ": sample with seeds=independent, or use `settle independent=trials`"
@@ -102,29 +100,25 @@ and is the best with probability 0.97 (0.97 on similar questions)']
                 remedy = ": `label` more attempts to narrow intervals"
             elif self.imported:
                 remedy = ""
-            return [f"{self.dependent}, so nothing is settled{remedy}"]
+            return f"{self.dependent}, so nothing is settled{remedy}"
+        until = ": `settle` samples until it is" * (not self.imported)
         if len(self.candidates) == 1:
-            until = ": `settle` samples until it is" * (not self.imported)
-            return [f"not settled for every number of looks yet{until}"]
+            return f"not settled for every number of looks yet{until}"
         if self.margin is not None:
             sure = percent(max(SETTLED, self.confidence))
-            return [f"settled: they differ by at most {plural(self.margin, 'point')} ({sure} sure)"]
+            return f"settled: they differ by at most {plural(self.margin, 'point')} ({sure} sure)"
         pair = f"{self.candidates[0]} from {self.candidates[1]}"
+        same = "90% power, if they differ as much as here"
         if self.new_questions is not None:
-            return [
-                f"separating {pair} takes about {_about(self.new_questions)} more questions (90%"
-                " power, if they differ as much as here), since each has one trial only"
-            ]
+            more = f"takes about {_about(self.new_questions)} more questions ({same})"
+            return f"separating {pair} {more}, since each has one trial only"
         if self.trials is None or self.fewest is None:
-            return [f"no number of attempts is known to tell {pair}"]
+            return f"no number of attempts is known to tell {pair}"
         span = f"at least {_about(self.fewest)}, perhaps more than is practical"
         if self.most is not None:
             span = f"{_about(self.fewest)} to {_about(self.most)}"
-        until = ": `settle` samples until it is decided" * (not self.imported)
-        return [
-            f"separating {pair} takes about {_about(self.trials)} trials per question ({span}; 90%"
-            f" power, if they differ as much as here){until}"
-        ]
+        takes = f"takes about {_about(self.trials)} trials per question ({span}; {same})"
+        return f"separating {pair} {takes}{until and f'{until} decided'}"
 
 
 def is_open(verdict: Mapping[str, Any]) -> bool:
@@ -148,7 +142,7 @@ def conclude(cohort: Cohort, cfg: AnalysisConfig) -> Conclusion:
         confidence=cfg.scoring.confidence,
         candidates=names[:1],
         stopped=any(headline.stopped(member.run) for member in cohort.runs()),
-        imported=any(sampling_known(member.run) is not True for member in cohort.runs()),
+        imported=cohort.imported,
     )
     if len(names) == 1:
         return found

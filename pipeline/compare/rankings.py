@@ -32,6 +32,7 @@ from bayes_at_n.scoring.studies.bootstrap import chunk_size, draw
 
 Positions = npt.NDArray[np.intp]
 _TABLED = 32  # models, up to which all pairs are a table
+SECONDS = 60.0  # of processor time that one method may take
 
 
 def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
@@ -60,11 +61,12 @@ def neighbors(cohort: Cohort, cfg: AnalysisConfig) -> Table:
     pairs = [f"{a} minus {b}" for a, b in itertools.pairwise(names)]
     sigmas = scored.avg.sigma, scored.of_trials
     whole, of_trials = (np.hypot(of[upper], of[lower]) for of in sigmas)
+    extend = "; to extend these runs use `settle`, which may look as often as it likes"
+    extend *= not cohort.imported
     notes += [
         "by truncation: the part of the difference that arises because the lower model finishes"
         " fewer attempts (at the mean of both models' accuracies on finished attempts)",
-        "trials: of each model in a new experiment with 90% power for such a difference; to extend"
-        " these runs use `settle`, which may look as often as it likes",
+        f"trials: of each model in a new experiment with 90% power for such a difference{extend}",
         *correlation_warning(pairs, luck, of_trials, cfg.scoring.confidence, whole),
     ]
     return of_columns(title("adjacent models", cohort), columns, notes)
@@ -125,9 +127,6 @@ def _of_pairs(
         *([f"nothing is settled: {proven.dependent}"] if proven.dependent else []),
     ]
     return columns, notes
-
-
-SECONDS = 60.0  # of processor time that one method may take
 
 
 def method_scores(name: str, outcomes: Any) -> Floats | str:

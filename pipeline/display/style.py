@@ -1,8 +1,7 @@
 """The one style of all figures, and how they are saved.
 
-Every function of `plots` takes arrays and returns a matplotlib ``Figure``; none of them
-needs a display, keeps state or writes a file. ``pictures`` returns PDF and PNG, ``svg`` text for
-an HTML page.
+Every function of `plots` takes arrays and returns a matplotlib ``Figure``; none needs a display,
+keeps state or writes a file. ``pictures`` returns PDF and PNG, ``svg`` text for an HTML page.
 
 >>> drawn, axes = panels(COLUMN, 2.0, "a_b%: $x_1$ is no formula")
 >>> drawn.get_suptitle(), float(drawn.get_figwidth())
@@ -100,11 +99,8 @@ def panels(
         width, height = COLUMN, height * (shrunk if width < PAGE or columns > 1 else 1)
         columns, rows = 1, columns * rows
     letters = int(width / (LARGE * POINT * 0.6))
-    lines = [
-        line
-        for text in (finding, about)
-        for line in textwrap.wrap(one_line(text, 3 * letters), letters, break_on_hyphens=False)
-    ]
+    texts = (one_line(text, 3 * letters) for text in (finding, about))
+    lines = [x for of in texts for x in textwrap.wrap(of, letters, break_on_hyphens=False)]
     high = min(height + LARGE * POINT * 1.3 * max(len(lines) - 1, 0), max(height, TALLEST))
     drawn = Figure(figsize=(width, high), layout="constrained")
     axes = [drawn.add_subplot(rows, columns, 1 + k) for k in range(rows * columns)]
@@ -175,10 +171,8 @@ def spread(
     array([1., 2., 5.])
     """
     start = np.asarray(positions, dtype=float)
-    order = np.argsort(start, kind="stable")
-    steps = gap * np.arange(len(start))
-    moved = np.empty(len(start))
-    fitted = isotonic_regression(start[order] - steps).x
+    order, steps = np.argsort(start, kind="stable"), gap * np.arange(len(start))
+    moved, fitted = np.empty(len(start)), isotonic_regression(start[order] - steps).x
     moved[order] = np.clip(fitted, low, high - steps[-1]) + steps
     return moved
 
@@ -221,9 +215,7 @@ def legend(
 def pictures(figure: Figure, path: Path) -> dict[Path, bytes]:
     """A figure as PDF and as PNG of 200 dots an inch, by the paths of the two files.
 
-    The bytes depend only on the figure and on matplotlib's version: no date is written.
-
-    `path`: without a suffix (a dot in the name is no suffix).
+    No date is written. `path`: without a suffix (a dot in the name is no suffix).
     """
     drawn = {}
     for kind, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():

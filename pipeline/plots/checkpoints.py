@@ -29,16 +29,17 @@ TAU = "τ with training order, ties discordant"
 TRIALS = "number of trials n (per question)"
 CHANCE = 0.5
 Panels = Mapping[str, Mapping[str, Curve]]  # head -> label -> line
+ROW = 0.17  # inches of a name
+FEWEST = 10  # minimum height of a panel, in names
+Panel = tuple[npt.ArrayLike, npt.ArrayLike, float]
 
 
 @style.styled
 def curves(panels: Panels, title: str = "", ylabel: str = "score", interval: str = "") -> Figure:
     """Draw scores by training step, a panel per dataset, a line per protocol (Figures 2, 3 of MaP).
 
-    A protocol looks the same in all panels; each panel has its own range of scores.
-
-    `panels` are dataset -> protocol -> score by training step, drawn to scale; `interval` names the
-    bands, such as "95% interval".
+    `panels` are dataset -> protocol -> score by training step, drawn to scale, each with a range of
+    its own; `interval` names the bands, such as "95% interval".
     """
     looks = looks_of(_labels(panels))
     rows = -(-len(panels) // ACROSS)
@@ -73,10 +74,8 @@ def side_by_side(
 ) -> Figure:
     """Draw training runs side by side, single checkpoints and merged ones (Figure 4 of MaP).
 
-    Both panels share a range of scores, so that smoothness can be compared.
-
-    `panels` are "single checkpoints" and "merged" -> training run -> score by step; `ahead`, drawn
-    below, for each side pair ("a ahead of b") -> probability by step.
+    `panels` are "single checkpoints" and "merged" -> training run -> score by step, in one range;
+    `ahead`, drawn below, for each side pair ("a ahead of b") -> probability by step.
     """
     below = ahead or {}
     pairs = _labels(below)
@@ -109,11 +108,7 @@ def side_by_side(
 def stability_by_samples(
     n: npt.ArrayLike, tau: Mapping[str, Curve], title: str = "", interval: str = ""
 ) -> Figure:
-    """Draw the stability of each protocol by number of trials.
-
-    `n` are numbers of trials, the ticks, shape (T,), and `tau` protocol -> Kendall's τ with the
-    order of training, by the number of trials.
-    """
+    """Draw τ with the order of training by numbers of trials, whose ticks are `n`, by protocol."""
     height = max(2.9, 0.7 + LEGEND_LINE * len(tau))
     figure, (axes,) = style.panels(PAGE, height, title)
     looks = looks_of(tau)
@@ -141,20 +136,12 @@ def _interval(what: str, interval: str, panels: Iterable[Mapping[str, Curve]]) -
     return f"{what}: {interval}" if interval and banded else ""
 
 
-ROW = 0.17  # inches of a name
-FEWEST = 10  # minimum height of a panel, in names
-Panel = tuple[npt.ArrayLike, npt.ArrayLike, float]
-
-
 @style.styled
 def rank_scatter(names: Sequence[str], panels: Mapping[str, Panel], title: str = "") -> Figure:
     """Draw ranks after by ranks before, a panel per protocol (Figure 5 of MaP, left and middle).
 
-    Every model has its own marker and its name right of its row. Models on the diagonal kept their
-    rank.
-
     `panels`: protocol -> ranks before and after, 1 the best, each of shape (L,) for L models, and
-    the share of pairs that reverse.
+    the share of pairs that reverse. Models on the diagonal kept their rank.
     """
     last = len(names)
     high = 1.3 + ROW * max(last, FEWEST)

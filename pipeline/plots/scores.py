@@ -15,15 +15,8 @@ from matplotlib.ticker import MaxNLocator
 from bayes_at_n.pipeline.base.console import joined
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.style import BLUE, GRAY, INK, PAGE, RED, Numbers, one_line, plain
-from bayes_at_n.pipeline.plots.lines import (
-    Curve,
-    draw,
-    end_labels,
-    key,
-    label_rows,
-    log_ticks,
-    looks_of,
-)
+from bayes_at_n.pipeline.plots import lines
+from bayes_at_n.pipeline.plots.lines import Curve, end_labels, key, label_rows, looks_of
 from bayes_at_n.scoring import Counts, wilson_ci
 
 ROW = 0.19  # inches of a row with its label
@@ -85,8 +78,7 @@ def score_by_cost(
 ) -> Figure:
     """Draw scores by cost; a line joins the Pareto front, models that none beats in both.
 
-    `cost`, described by `what` with its unit, `score` and the ends of its interval have shape (L,),
-    masked where unknown.
+    `cost`, which is `what` in its unit, and all else have shape (L,), masked where unknown.
     """
     x, y, *ends = map(plain, (cost, score, low, high))
     known = np.flatnonzero(np.isfinite(x + y))
@@ -168,8 +160,7 @@ def rank_lines(
     """
     values = plain(ranks)
     labels = [one_line(name, 32) for name in columns]
-    letters = max((len(label) for label in labels), default=0)
-    slanted = 0.15 + 0.044 * letters  # inches
+    slanted = 0.15 + 0.044 * max(map(len, labels), default=0)  # inches
     figure, axes, looks = _rank_axes(names, values, title, "", slanted)
     for row, look in zip(values, looks, strict=True):
         axes.plot(range(len(columns)), row, **look, markersize=5, clip_on=False)
@@ -238,20 +229,20 @@ def by_cap(table: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
     looks = looks_of(rows)
     scored = {name: [row for row in points if "score" in row] for name, points in rows.items()}
     keys = ("max_tokens", "score", "low", "high")
-    lines = {
+    curves = {
         name: Curve(*(plain([row[key] for row in points]) for key in keys))
         for name, points in scored.items()
     }
     height = 1.0 + ROW * max(len(rows), 9)
     figure, (axes,) = style.panels(PAGE, height, _finding(rows), about=title)
     axes.margins(x=0)
-    draw(axes, lines, looks, 10)
+    lines.draw(axes, curves, looks, 10)
     axes.set(xlabel="max_tokens (log scale)", ylabel="score", xscale="log")
     caps = sorted({row["max_tokens"] for points in rows.values() for row in points})
-    log_ticks(axes, plain(caps), [f"{cap:,}" for cap in caps])
+    lines.log_ticks(axes, plain(caps), [f"{cap:,}" for cap in caps])
     if len(rows) > 1:
         bottom, top = axes.get_ylim()
-        ends = plain([plain(line.y)[-1] if np.size(line.y) else np.nan for line in lines.values()])
+        ends = plain([plain(line.y)[-1] if np.size(line.y) else np.nan for line in curves.values()])
         gap = (top - bottom) * 0.16 / (height - 1)
         end_labels(axes, ends, [*rows], [*looks.values()], gap)
     return figure
@@ -275,17 +266,13 @@ def _finding(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return f"From max_tokens = {max(needed):,} on, scores stay within their intervals"
 
 
-LEVEL = 0.95
-
-
 @style.styled
 def reliability(title: str, table: dict[str, Any]) -> Figure:
     """Draw the reliability diagram of P(A), before and after calibration.
 
     Points are bins: mean predicted probability on x, observed share of correct attempts on y with
-    its Wilson interval, area by the bin's share of attempts. Perfect calibration is the diagonal.
-
-    `table`: from ``verifiers.judge.quality.report``.
+    its Wilson interval, area by the bin's share of attempts. `table`: of
+    ``verifiers.judge.quality.report``.
     """
     before, after = (_error(table[side]["reliability"]["a"]) for side in ("before", "after"))
     finding = f"Calibration changes the error (ECE) of P(A) from {before:.3f} to {after:.3f}"
@@ -302,7 +289,7 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
         x, y, n = np.array([row for row in bins if row[2]]).T
         right = np.round(y * n).astype(int)
         counts = Counts(np.stack([n.astype(int) - right, right], axis=-1)[:, None])
-        axes.vlines(x, *wilson_ci(counts, LEVEL)[2:], color=color, linewidth=0.9, alpha=0.8)
+        axes.vlines(x, *wilson_ci(counts, 0.95)[2:], color=color, linewidth=0.9, alpha=0.8)
         axes.plot(x, y, color=color, linestyle=line, linewidth=1)
         axes.scatter(x, y, s=12 + 160 * n / n.sum(), marker=marker, facecolors=inside,
                      edgecolors=color, zorder=3)  # fmt: skip
@@ -311,7 +298,7 @@ def reliability(title: str, table: dict[str, Any]) -> Figure:
         labels.append(label)
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", anchor="N")
     axes.set_xlabel("predicted probability of a correct answer (bin mean)")
-    axes.set_ylabel(f"observed share correct, with {LEVEL:.0%} interval")
+    axes.set_ylabel("observed share correct, with 95% interval")
     style.legend(figure, handles, labels, columns=1)
     return figure
 

@@ -17,16 +17,18 @@ from bayes_at_n.pipeline.plots.lines import Curve, Looks, key, label_rows, looks
 
 HEIGHT = 2.9
 CONVERGED = "convergence@n: trials (per question) after which a sample's order is final"
+SURE = 0.95
+UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
+ROW = 0.2  # inches
+DATASET_COLORS = [style.COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
 
 
 @style.styled
 def pmf(n: npt.ArrayLike, masses: Mapping[str, npt.ArrayLike], title: str = "") -> Figure:
     """Draw probability mass functions of convergence@n with their means (Figure 1 of 000).
 
-    An estimator that never converged appears in the legend only.
-
     `n` are numbers of trials, shape (T,), and `masses` by estimator the share of all replicates
-    that converged at exactly n, shape (T,).
+    that converged at exactly n, shape (T,); without any it appears in the legend only.
     """
     trials, looks, words = plain(n), looks_of(masses), {}
     figure, (axes,) = style.panels(PAGE, HEIGHT, title)
@@ -75,11 +77,8 @@ def subsets(
 ) -> Figure:
     """Draw the distribution of convergence@n by the number of models ranked (Figure 6 of 001).
 
-    One empirical distribution function per size, over all its subsets and replicates. It ends at
-    the share that converged within ``n_max`` trials.
-
     `values` are convergence@n of each replicate of each subset by size, shape (R,), masked or NaN
-    where the ranking did not converge; `sizes` are numbers of models, in the order of the legend.
+    where the ranking did not converge within ``n_max`` trials.
     """
     masses = {}
     for size in sizes:
@@ -134,9 +133,8 @@ def _lines(
     """Draw the lines over all trials, in the order of their looks."""
     for i, (label, look) in enumerate(looks.items()):
         if label in lines:
-            axes.plot(
-                n, lines[label], **look, drawstyle=drawstyle, markevery=style.every(len(n), i)
-            )
+            marks = style.every(len(n), i)
+            axes.plot(n, lines[label], **look, drawstyle=drawstyle, markevery=marks)
     axes.set_xlim(n[0], n[-1])
     axes.grid(axis="y")
 
@@ -162,10 +160,6 @@ def _percent(share: float) -> str:
     if 0.999 < share < 1 - 1e-12:  # masses need not add up to 1 exactly
         return ">99.9%"
     return f"{share:.0%}" if share > 0.999 else f"{share:.1%}"
-
-
-SURE = 0.95
-UNIFORM: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2))}
 
 
 @style.styled
@@ -250,19 +244,13 @@ def prior_gain(tau: Mapping[int, Curve], update_tau: npt.ArrayLike, title: str =
         handles.append(Line2D([], [], **look))
         labels.append(f"D = {d}" if d else "uniform prior (D = 0)")
     gains.axhline(0, **UNIFORM, linewidth=1)
-    for axes, letter, ylabel in (
-        (curves, "b", "mean Kendall's τ to the true order"),
-        (gains, "c", "gain in mean τ from the prior"),
-    ):
+    curves.set(ylabel="mean Kendall's τ to the true order")
+    gains.set(ylabel="gain in mean τ from the prior")
+    for axes, letter in ((curves, "b"), (gains, "c")):
         axes.set_title(f"({letter})", loc="left")
-        axes.set(xlabel="trials N of the update", ylabel=ylabel)
-        axes.set_xlim(trials[0], trials[-1])
+        axes.set(xlabel="trials N of the update", xlim=(trials[0], trials[-1]))
     style.legend(figure, handles, labels, columns=6)
     return figure
-
-
-ROW = 0.2  # inches
-DATASET_COLORS = [style.COLORS[i] for i in (4, 1, 5, 6, 3, 0)]
 
 
 @style.styled
@@ -275,11 +263,8 @@ def cost(
 ) -> Figure:
     """Draw inference time and completion tokens by model and dataset, stacked (Figure 8 of 001).
 
-    The sum is printed beside each bar, after "≥" if a dataset's value is unknown. Models are sorted
-    by time, or by tokens if no time is known.
-
     `gpu_hours` (inference time) and `tokens` (of completions) have shape (L, D) for L models and D
-    datasets, masked where unknown.
+    datasets, masked where unknown. The sum is printed beside each bar, after "≥" if one is unknown.
     """
     hours, counts = plain(gpu_hours), plain(tokens)
     key = np.nansum(hours, axis=1) if np.isfinite(hours).any() else np.nansum(counts, axis=1)
@@ -290,8 +275,7 @@ def cost(
     right.xaxis.set_major_formatter(lambda tokens, _: si(tokens))
     left.set_yticks(range(len(names)), [one_line(names[i]) for i in order])
     right.set_yticks([])
-    labels = [one_line(name) for name in datasets]
-    style.legend(figure, handles, labels)
+    style.legend(figure, handles, [one_line(name) for name in datasets])
     return figure
 
 

@@ -91,10 +91,7 @@ def show(words: Sequence[str]) -> None:
 
 
 def sample(cfg: DatasetConfig, row: dict[str, Any] | None = None) -> Question:
-    """Return the question in a row, by default the made-up one beside a dataset's settings.
-
-    Raises UserError: they do not fit each other.
-    """
+    """Return the question in a row, by default the made-up one beside a dataset's settings."""
     row = placed(cfg.about.sample, *next(parts(cfg)), 1) if row is None else row
     actual = named(cfg, row)
     [_] = chosen(actual, cfg.path, [("row 1", row)])
@@ -113,9 +110,7 @@ def check(words: Sequence[str]) -> int:
     chosen = settings.pop("dataset", "all")
     names = list(known) if chosen == "all" else [str(n) for n in getattr(chosen, "list", [chosen])]
     if unknown := [*settings, *(name for name in names if name not in known)]:
-        raise UserError(
-            f"{unknown[0]}: --check takes dataset=all or dataset=NAME,NAME, and no more"
-        )
+        raise UserError(f"{unknown[0]}: --check takes dataset=all or dataset=NAME,NAME only")
     faults = dict[str, str]()
     for name in names:
         try:

@@ -33,10 +33,7 @@ def _is_hub_id(name: str) -> bool:
 
 
 def locate(cfg: ModelConfig) -> str:
-    """Return the local folder or the hub id that the engine should load.
-
-    Raises UserError: `model.id` is a path that does not exist, or a folder without a model.
-    """
+    """Return the local folder or the hub id that the engine should load."""
     if local := find_local(cfg.id):
         if not (local / "config.json").is_file():
             raise UserError(f"{cfg.key}.id={cfg.id}: {local} has no config.json, so it is no model")
@@ -45,10 +42,8 @@ def locate(cfg: ModelConfig) -> str:
         parent = find_local(str(Path(cfg.id).parent))
         names = sorted(p.name for p in parent.iterdir() if p.is_dir()) if parent else []
         siblings = f" (there: {', '.join(names[:20])})" if names else ""
-        raise UserError(
-            f"{cfg.key}.id={cfg.id}: no such folder{siblings}; give a folder with a Hugging Face"
-            " model, or a hub id OWNER/NAME"
-        )
+        what = f"{cfg.key}.id={cfg.id}: no such folder{siblings}"
+        raise UserError(f"{what}; give a Hugging Face model's folder, or a hub id OWNER/NAME")
     return cfg.id
 
 
@@ -63,10 +58,7 @@ def local_folder(cfg: ModelConfig) -> Path | None:
 
 
 def download(cfg: ModelConfig) -> Path:
-    """Return a model's local folder, or download a snapshot, with .bin files only if necessary.
-
-    Raises UserError: the hub does not have it, or cannot be reached.
-    """
+    """Return a model's local folder, or download a snapshot, with .bin files only if necessary."""
     from huggingface_hub import snapshot_download
 
     name = locate(cfg)
@@ -82,10 +74,7 @@ def download(cfg: ModelConfig) -> Path:
 
 
 def adapter(cfg: ModelConfig) -> Path | None:
-    """Return the folder of the model's LoRA adapter, downloaded if need be; None: it has none.
-
-    Raises UserError: there is no such adapter.
-    """
+    """Return the folder of the model's LoRA adapter, downloaded if need be; None: it has none."""
     if cfg.adapter is None:
         return None
     if (folder := find_local(cfg.adapter)) is None:
@@ -119,10 +108,7 @@ def tokenizer_source(cfg: ModelConfig) -> ModelConfig:
 
 
 def tokenizer(cfg: ModelConfig) -> Any:
-    """Load the model's tokenizer, with its chat template.
-
-    Raises UserError: it cannot be loaded, or its files are missing.
-    """
+    """Load the model's tokenizer, with its chat template."""
     from transformers import AutoTokenizer
 
     cfg = tokenizer_source(cfg)
@@ -164,10 +150,7 @@ def check_tokens(
 
 
 def context(cfg: ModelConfig) -> int:
-    """Return the model's context: the most tokens of prompt and completion together.
-
-    Raises UserError: neither `model.context` nor the model's config.json has it.
-    """
+    """Return the model's context: the most tokens of prompt and completion together."""
     trained = getattr(read_config(cfg).get_text_config(), "max_position_embeddings", None)
     limits = [int(limit) for limit in (cfg.context, trained) if limit]
     if not limits:
@@ -206,7 +189,7 @@ def _sha256(path: Path) -> str:
     cached = Path(caches, "bayes-at-n", "sha256", provenance.short_hash(state))
     with contextlib.suppress(OSError):
         return cached.read_text("ascii")
-    if status.st_size >= 1 << 30:
+    if status.st_size >= 1 << 30:  # all of it: samples miss a file that is mostly zero
         note(f"reading {path.name}, {si(status.st_size)}B, to compute its checksum")
     with real.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -297,10 +280,7 @@ def recorded_facts(run: Run) -> Facts | None:
 
 
 def tokenizer_of(cfg: RunConfig) -> Any | None:
-    """Load the model's tokenizer; None if it is not available and a server does not need it.
-
-    Raises UserError: it is needed and cannot be loaded.
-    """
+    """Load the model's tokenizer; None if it is not available and a server does not need it."""
     engine = kind(cfg.engine.name)
     if engine.in_process:
         return None

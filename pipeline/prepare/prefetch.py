@@ -52,10 +52,7 @@ def prefetch(run: Run) -> None:
 
 
 def fetch(prompt: OfficialPrompt) -> Path:
-    """Download the file unless it is stored; return its path.
-
-    Raises UserError: it cannot be downloaded or used, is too long, or has another checksum.
-    """
+    """Download the file unless it is stored; return its path."""
     import httpx
 
     path, url, source = _path(prompt), f"{SOURCE}/{prompt.file}", bytearray()

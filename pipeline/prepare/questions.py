@@ -98,10 +98,8 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
             copies.append(f"{position} repeats {first}")
             continue
         if first := positions.get(("id", question.id)):
-            raise UserError(
-                f"{source}: {first} and {position} have the same id, {question.id!r};"
-                " dataset.fields.id=null numbers the rows"
-            )
+            what = f"{source}: {first} and {position} have the same id, {question.id!r}"
+            raise UserError(f"{what}; dataset.fields.id=null numbers the rows")
         positions |= {("id", question.id): position, ("hash", question.hash): position}
         notes += [f"{question.id}: {note}" for note in repairs]
         questions.append(question)
@@ -121,28 +119,20 @@ def load(cfg: DatasetConfig) -> tuple[list[Question], list[str]]:
 def chosen(
     cfg: DatasetConfig, source: str, rows: Iterable[tuple[str, Any]]
 ) -> Iterator[tuple[int, str, Any]]:
-    """Yield number, position and row of each row that `dataset.where` accepts.
-
-    Raises UserError: it names a column that a row does not have, or accepts no row at all.
-    """
+    """Yield number, position and row of each row that `dataset.where` accepts."""
     terms, number, accepted, seen = parse_filter(cfg.where) if cfg.where else [], 0, 0, set[str]()
     for number, (position, row) in enumerate(rows, 1):
         if absent := [term.column for term in terms if term.column not in row]:
-            raise UserError(
-                f"{source}, {position}: dataset.where={cfg.where}: no field {absent[0]!r};"
-                f" found {_listed(row)}"
-            )
+            what = f"{source}, {position}: dataset.where={cfg.where}: no field {absent[0]!r}"
+            raise UserError(f"{what}; found {_listed(row)}")
         if all(term.accepts(row) for term in terms):
             accepted += 1
             yield number, position, row
         elif len(seen) < 5:
             seen |= {f"{term.column} {str(row[term.column])[:30]!r}" for term in terms}
     if number and not accepted:
-        values = ", ".join(sorted(seen))
-        raise UserError(
-            f"{source}: dataset.where={cfg.where} leaves none of {number} rows, whose values are"
-            f" such as {values}; change it"
-        )
+        what = f"{source}: dataset.where={cfg.where} leaves none of {number} rows"
+        raise UserError(f"{what}, with values such as {', '.join(sorted(seen))}; change it")
 
 
 def _listed(names: Iterable[Any]) -> str:
@@ -153,17 +143,16 @@ def _gold_notes(cfg: DatasetConfig, questions: list[Question], source: str) -> l
     """Return notes on gold answers that cannot be parsed, or that look changed by a spreadsheet."""
     reasons = verifiers.check_golds((question.gold for question in questions), answer=cfg.answer)
     notes = [
-        f"{question.id}: gold answer {question.gold[:60]!r}: {reason}; only an identical answer can"
-        " match it"
-        for question in questions
-        if (reason := reasons[question.gold])
+        f"{q.id}: gold answer {q.gold[:60]!r}: {reason}; only an identical answer can match it"
+        for q in questions
+        if (reason := reasons[q.gold])
     ]
     changed = [q.gold for q in questions if _SPREADSHEET.fullmatch(q.gold)]
     if changed and Path(source).suffix in (".csv", ".tsv"):
-        notes.append(
-            f"{len(changed)} gold answers such as {changed[0]!r} may be a spreadsheet's versions of"
-            " 3.5 or 1/2: format the column as text, and write decimals with a point"
+        what = (
+            f"{len(changed)} gold answers such as {changed[0]!r} may be a spreadsheet's 3.5 or 1/2"
         )
+        notes.append(f"{what}: format the column as text, and write decimals with a point")
     return notes
 
 
@@ -197,35 +186,31 @@ def parse(
 
     Raises UserError: a field is missing, empty or not text.
     """
-    fields, notes = cfg.fields, list[str]()
+    fields, cells = cfg.fields, _Row(row, position, [])
     names = {key: _names(name) for key, name in asdict(fields).items() if key != "form"}
     left_out = ("cluster", "category", "date") if solved else ("solution",)
     names |= {key: [] for key in (*left_out, *["answer"] * (cfg.answer == "code"))}
-    used = [(key, part) for key in names for name in names[key] for part in _parts(row, name)]
-    if missing := [(field, part) for field, part in used if _cell(row, part) is _ABSENT]:
+    used = [(key, part) for key in names for name in names[key] for part in cells.parts(name)]
+    if missing := [(field, part) for field, part in used if cells.cell(part) is _ABSENT]:
         absent = " and no field ".join(repr(part) for _, part in missing)
         remedy = " ".join(dict.fromkeys(f"dataset.fields.{field}=NAME" for field, _ in missing))
         raise UserError(f"{position}: no field {absent}; found {_listed(row)}. Set {remedy}")
-    cells = {
-        field: _joined(row, name, field, position, notes)
-        for field in ("id", "problem", "solution", "cluster")
+    texts = {
+        field: cells.text(cells.joined(name, field), field, name)
+        for field in ("id", "problem", "solution")
         for name in names[field]
     }
-    texts = {
-        field: _text(cell, field, names[field][0], position, notes)
-        for field, cell in cells.items()
-        if field != "cluster"
-    }
-    raw_id, gold = texts.get("id", str(number)), _gold(cfg, row, position, notes)
+    raw_id, gold = texts.get("id", str(number)), _gold(cfg, cells)
     if len(raw_id) > _MAX_ID or not raw_id.isprintable():
         raise UserError(f"{position}: the id must be one line of at most {_MAX_ID} characters")
-    choices = _choices(row, fields.choices, position, notes) if fields.choices else ()
+    choices = _choices(cells, fields.choices) if fields.choices else ()
     # Letters, names and other notations are not repaired.
     mended, slips = mend(gold) if cfg.answer == "math" and not choices else (gold, [])
-    notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
+    cells.notes += [f"answer: {gold[:60]!r} was read without {slip}" for slip in slips]
     form = row.get(fields.form) if fields.form is not None else None
     if form not in (None, "", "strict"):
         raise UserError(f'{position}: field {fields.form!r} is {form!r:.60}, not "strict" or ""')
+    cluster = [cells.joined(name, "cluster") for name in names["cluster"]]
     question = Question(
         id=f"{cfg.name}-{int(raw_id):02d}" if raw_id.isdecimal() else raw_id,
         problem=texts["problem"],
@@ -234,64 +219,93 @@ def parse(
         solution=texts.get("solution", ""),
         form=form or None,
         choices=choices,
-        cluster=next(iter(_labels([cells.get("cluster")], "cluster", position)), None),
+        cluster=next(iter(_labels(cluster, "cluster", position)), None),
         category=tuple(
-            _labels(_cell(row, name), "category", position) for name in names["category"]
+            _labels(cells.cell(name), "category", position) for name in names["category"]
         ),
-        date=_date(_cell(row, names["date"][0]), position) if names["date"] else None,
+        date=_date(cells.cell(names["date"][0]), position) if names["date"] else None,
     )
-    return question, notes
+    return question, cells.notes
 
 
-def _cell(row: Mapping[str, Any], name: str) -> Any:
-    """Return a cell: of a column, or of the key b in column a for "a.b"; _ABSENT without it."""
-    if name in row:
-        return row[name]
-    value: Any = row
-    for key in name.split("."):
-        value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
-    return value
+@dataclass
+class _Row:
+    """The cells of a row, where it is, and a note for each repair."""
 
+    cells: Mapping[str, Any]
+    position: str
+    notes: list[str]
 
-def _parts(row: Mapping[str, Any], name: str) -> list[str]:
-    """Return the columns that a template combines; the name itself if it is no template."""
-    return [name] if name in row else _PLACE.findall(name) or [name]
+    def cell(self, name: str) -> Any:
+        """Return a cell: of a column, or of the key b in column a for "a.b"; _ABSENT without it."""
+        if name in self.cells:
+            return self.cells[name]
+        value: Any = self.cells
+        for key in name.split("."):
+            value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+        return value
+
+    def parts(self, name: str) -> list[str]:
+        """Return the columns that a template combines; the name itself if it is no template."""
+        return [name] if name in self.cells else _PLACE.findall(name) or [name]
+
+    def joined(self, name: str, field: str) -> Any:
+        """Return a cell, or a template filled once with the texts of its columns, some empty."""
+        if self.parts(name) == [name]:
+            return self.cell(name)
+        return _PLACE.sub(lambda part: self.text(self.cell(part[1]), field, part[1], True), name)
+
+    def text(self, value: Any, field: str, name: str, may_be_empty: bool = False) -> str:
+        """Return a cell as stripped text; add a note for each repair."""
+        at = f"{self.position}: field {name!r}"
+        if field == "problem" and isinstance(value, list | tuple):  # such as tests to be passed
+            value = "\n".join(map(str, value))
+        if value is None or value != value:  # a missing value, as None or NaN
+            value = ""
+        if not isinstance(value, str | int | float) or isinstance(value, bool):
+            what = f"is {type(value).__name__}, expected text; choose another"
+            remedy = f"dataset.fields.{field}=NAME{_LISTS * (field == 'answer')}"
+            raise UserError(f"{at} {what}: {remedy}")
+        if isinstance(value, float) and value.is_integer():  # a column of integers with gaps
+            value = int(value)
+        string, lost = _LOST.subn(lambda match: _LOST_ESCAPES[match[0]], str(value))
+        if lost:
+            self.notes.append(f"{field}: {lost} control characters were read as lost backslashes")
+        string = string.strip()
+        if not string and not may_be_empty:
+            raise UserError(f"{at}: the {field} is empty; fill it in or delete the row")
+        if len(string) > _MAX_FIELD:
+            raise UserError(f"{at} is longer than {_MAX_FIELD} characters")
+        if any("\ud800" <= c <= "\udfff" for c in string):
+            raise UserError(f"{at} holds half a character (a lone surrogate)")
+        return string
 
 
 def _names(names: str | list[str] | None) -> list[str]:
     return [names] if isinstance(names, str) else names or []
 
 
-def _joined(row: Mapping[str, Any], name: str, field: str, position: str, notes: list[str]) -> Any:
-    """Return a cell, or a template filled with the texts of its columns, some of them empty."""
-    if _parts(row, name) == [name]:
-        return _cell(row, name)
-    return _PLACE.sub(
-        lambda part: _text(_cell(row, part[1]), field, part[1], position, notes, True), name
-    )
-
-
-def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list[str]) -> str:
+def _gold(cfg: DatasetConfig, row: _Row) -> str:
     """Return the gold answer in a row, read as `dataset.gold` and `dataset.gold_after` say."""
-    name = cfg.fields.answer
+    name, where = cfg.fields.answer, f"{row.position}: field {cfg.fields.answer!r}"
     if cfg.answer == "code":
         from bayes_at_n.verifiers.code import programs
 
         try:
-            return programs.pack(row, name, cfg.language)
+            return programs.pack(row.cells, name, cfg.language)
         except ValueError as error:
-            raise UserError(f"{position}: {error}; found {_listed(row)}") from error
-    value, where = _joined(row, name, "answer", position, notes), f"{position}: field {name!r}"
+            raise UserError(f"{row.position}: {error}; found {_listed(row.cells)}") from error
+    value = row.joined(name, "answer")
     if cfg.gold == "literal":
         value = _literal(value, where)
     if isinstance(value, list | tuple) and cfg.gold not in ("auto", "box"):
-        items = [_text(item, "answer", name, position, notes) for item in value]
+        items = [row.text(item, "answer", name) for item in value]
         if not items and cfg.gold != "any":
             raise UserError(f"{where} is an empty list; dataset.gold=any reads it as no answer")
         if cfg.gold == "any":
             return f" {OR} ".join(dict.fromkeys(items)) or UNANSWERABLE
         return ", ".join(items)
-    gold = _text(value, "answer", name, position, notes)
+    gold = row.text(value, "answer", name)
     if cfg.gold == "box":
         if (box := unboxed(gold)) == gold:
             raise UserError(f"{where} has no \\boxed{{}}, which dataset.gold=box takes")
@@ -301,7 +315,7 @@ def _gold(cfg: DatasetConfig, row: Mapping[str, Any], position: str, notes: list
         if not gold:
             raise UserError(f"{where} has no gold answer after dataset.gold_after={cfg.gold_after}")
         if _THOUSANDS.fullmatch(gold):  # a single answer, so the commas separate thousands
-            notes.append(f"answer: {gold} was read without its commas")
+            row.notes.append(f"answer: {gold} was read without its commas")
             gold = gold.replace(",", "")
     return gold
 
@@ -322,10 +336,8 @@ def _labels(value: Any, field: str, position: str) -> tuple[str, ...]:
             continue
         text = str(item).strip()
         if not isinstance(item, str | int | float | date) or len(text) > _MAX_LABEL:
-            raise UserError(
-                f"{position}: dataset.fields.{field}: {item!r:.60} is no text or number of at most"
-                f" {_MAX_LABEL} characters"
-            )
+            what = f"is no text or number of at most {_MAX_LABEL} characters"
+            raise UserError(f"{position}: dataset.fields.{field}: {item!r:.60} {what}")
         labels += [text] * bool(text)
     return tuple(labels)
 
@@ -339,68 +351,32 @@ def _date(value: Any, position: str) -> str | None:
     whole = isinstance(value, float) and value.is_integer()  # of a column of years with gaps
     if not (labels := _labels([int(value) if whole else value], "date", position)):
         return None
-    text = labels[0]
     try:
-        return str(date.fromisoformat(f"{text[:10]}-01-01"[:10]))
+        return str(date.fromisoformat(f"{labels[0][:10]}-01-01"[:10]))
     except ValueError as error:
-        raise UserError(
-            f"{position}: dataset.fields.date: {text!r} is not YYYY-MM-DD, YYYY-MM or YYYY"
-        ) from error
+        what = f"{labels[0]!r} is not YYYY-MM-DD, YYYY-MM or YYYY"
+        raise UserError(f"{position}: dataset.fields.date: {what}") from error
 
 
-def _choices(
-    row: Mapping[str, Any], columns: Any, position: str, notes: list[str]
-) -> tuple[str, ...]:
+def _choices(row: _Row, columns: Any) -> tuple[str, ...]:
     """Return the options in a row, from one column with a list or from several columns."""
-    several = isinstance(columns, list)
-    listed = [_cell(row, name) for name in columns] if several else _cell(row, columns)
+    several, where = isinstance(columns, list), f"{row.position}: field {columns!r}"
+    listed = [row.cell(name) for name in columns] if several else row.cell(columns)
     if isinstance(listed, str) and listed.lstrip().startswith("["):  # a list as text
-        listed = _literal(listed, f"{position}: field {columns!r}")
+        listed = _literal(listed, where)
     if not isinstance(listed, list | tuple):
-        raise UserError(
-            f"{position}: field {columns!r} is {type(listed).__name__}, expected a list of options;"
-            " if each has a column, set dataset.fields.choices=[NAME,NAME,...]"
-        )
+        what = f"is {type(listed).__name__}, expected a list of options"
+        remedy = "if each has a column, set dataset.fields.choices=[NAME,NAME,...]"
+        raise UserError(f"{where} {what}; {remedy}")
     names = columns if several else [columns] * len(listed)
     pairs = zip(listed, names, strict=True)
-    choices = tuple(_text(choice, "choices", name, position, notes) for choice, name in pairs)
+    choices = tuple(row.text(choice, "choices", name) for choice, name in pairs)
     if not 2 <= len(choices) <= len(LETTERS):
-        raise UserError(
-            f"{position}: {plural(len(choices), 'option')}; there must be 2 to {len(LETTERS)}"
-        )
+        number = plural(len(choices), "option")
+        raise UserError(f"{row.position}: {number}; there must be 2 to {len(LETTERS)}")
     if duplicates := len(choices) - len(set(choices)):
-        notes.append(f"choices: {plural(duplicates, 'repeated option')}")
+        row.notes.append(f"choices: {plural(duplicates, 'repeated option')}")
     return choices
-
-
-def _text(
-    value: Any, field: str, name: str, position: str, notes: list[str], may_be_empty: bool = False
-) -> str:
-    """Return a cell as stripped text; add a note for each repair."""
-    if field == "problem" and isinstance(value, list | tuple):  # such as tests to be passed
-        value = "\n".join(map(str, value))
-    if value is None or value != value:  # a missing value, as None or NaN
-        value = ""
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise UserError(
-            f"{position}: field {name!r} is {type(value).__name__}, expected text; choose another:"
-            f" dataset.fields.{field}=NAME{_LISTS * (field == 'answer')}"
-        )
-    if isinstance(value, float) and value.is_integer():  # a column of integers with gaps
-        value = int(value)
-    string, lost = _LOST.subn(lambda match: _LOST_ESCAPES[match[0]], str(value))
-    if lost:
-        notes.append(f"{field}: {lost} control characters were read as lost backslashes")
-    string = string.strip()
-    if not string and not may_be_empty:
-        raise UserError(
-            f"{position}: the {field} (field {name!r}) is empty; fill it in or delete the row"
-        )
-    if len(string) > _MAX_FIELD:
-        raise UserError(f"{position}: field {name!r} is longer than {_MAX_FIELD} characters")
-    if any("\ud800" <= c <= "\udfff" for c in string):
-        raise UserError(f"{position}: field {name!r} holds half a character (a lone surrogate)")
-    return string
 
 
 def mend(gold: str) -> tuple[str, list[str]]:

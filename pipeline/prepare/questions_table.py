@@ -60,10 +60,7 @@ class _Prompt(NamedTuple):
 
 
 def build(run: Run) -> Built:
-    """Build the questions table without writing it.
-
-    Raises UserError: a problem with the dataset, the model, its server or a prompt.
-    """
+    """Build the questions table without writing it."""
     cfg = run.cfg
     loaded, notes = questions.load(cfg.dataset)  # first: a file's errors show within a second
     tokenizer = models.tokenizer_of(cfg)
@@ -81,10 +78,8 @@ def build(run: Run) -> Built:
         f"sampling.likelihood={cfg.sampling.likelihood}": cfg.sampling.likelihood,
     }
     if renders and (setting := next((name for name, given in of_tokens.items() if given), "")):
-        raise UserError(
-            f"{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id}"
-            " gets chat turns; set engine.api=completions if the server accepts token ids"
-        )
+        what = f"{setting}: needs token ids, and {''.join(cfg.engine.url[:1]) or cfg.model.id} gets"
+        raise UserError(f"{what} chat turns; if it accepts token ids, set engine.api=completions")
     of_templates = [
         replace(cfg, prompt=replace(cfg.prompt, template=template))
         for template in cfg.prompt.templates
@@ -243,13 +238,10 @@ def _limit(cfg: RunConfig, tokenizer: Any, context: int | None, one: _Prompt) ->
         if ids is not None and list(tokenizer(again, add_special_tokens=False)["input_ids"]) != ids:
             raise UserError(_NOT_FOUND.format(name))
     if context is not None and size >= context:
-        unit = "bytes" if ids is None else "tokens"
-        raise UserError(
-            f"{name}: the prompt has {size} {unit}, the context of {cfg.model.name} has only"
-            f" {context} tokens; use a model with a longer context,"
-            + " fewer examples (prompt.shots)," * bool(cfg.prompt.shots)
-            + " or leave the question out of the dataset"
-        )
+        what = f"{name}: the prompt has {size} {'bytes' if ids is None else 'tokens'}, the context"
+        fewer = " fewer examples (prompt.shots)," * bool(cfg.prompt.shots)
+        remedy = f"use a model with a longer one,{fewer} or leave the question out of the dataset"
+        raise UserError(f"{what} of {cfg.model.name} only {context} tokens; {remedy}")
     models.check_tokens(cfg.model, tokenizer, name, prompt, ids)
     if cfg.sampling.likelihood:
         row = {"question_id": name, "prompt": prompt, "choices": one.choices, "gold": one.gold}
@@ -305,16 +297,12 @@ def with_options(
 
 
 def check_raised(run: Run, built: Built) -> Cut:
-    """Return the attempts that continue under the questions' cap, and their tokens so far.
-
-    Raises UserError: the cap is raised while workers are sampling, or attempts cannot continue.
-    """
+    """Return the attempts that continue under the questions' cap, and their tokens so far."""
     raised = runfolder.raised(run, built.identity)
     if raised and runfolder.alive(run.path):
-        raise UserError(
-            f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]} in {run.path};"
-            " wait for them, or stop them (finished attempts are kept)"
-        )
+        what = f"sampling.max_tokens={raised[1]}: workers are sampling with {raised[0]}"
+        remedy = "wait for them, or stop them (finished attempts are kept)"
+        raise UserError(f"{what} in {run.path}; {remedy}")
     if not raised and not runfolder.was_raised(run):
         return {}
     rows = built.rows()

@@ -102,15 +102,11 @@ class EngineMemory:
         self.longest = cache_bytes(cfg.model, round(prompts + limit))
 
     def gpus(self, available: int) -> int:
-        """Return how many GPUs one engine needs: a power of two that divides the heads.
-
-        Raises UserError: the model does not fit, or a size is not known.
-        """
+        """Return how many GPUs one engine needs: a power of two that divides the heads."""
         if self.memory is None or self.weights is None or not self.attempt or not self.longest:
             unknown = "of the GPUs' memory" if self.memory is None else "of the model"
-            raise UserError(
-                f"engine.tensor_parallel_size=auto: the size {unknown} is unknown; set a number"
-            )
+            what = f"engine.tensor_parallel_size=auto: the size {unknown} is unknown"
+            raise UserError(f"{what}; set a number")
         heads = models.read_config(self.cfg.model).get_text_config().num_attention_heads
         size = 1
         while size <= available and heads % size == 0:

@@ -94,10 +94,7 @@ def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 
 def most_tokens(cfg: RunConfig, tokenizer: Any, context: int | None, row: Mapping[str, Any]) -> int:
-    """Return one token more than the longest option of a row has, as its `max_tokens`.
-
-    Raises UserError: an option has no token of its own, or is too long for the model's context.
-    """
+    """Return one token more than the longest option of a row has, as its `max_tokens`."""
     found = options(cfg, tokenizer, row)
     if empty := [option.text for option in found if not option.after_prompt[1]]:
         raise UserError(

@@ -25,10 +25,7 @@ _LIBRARIES = ("transformers", "tokenizers", "jinja2", "datasets")  # which rende
 
 
 def prepare(run: Run) -> None:
-    """Create or check the run folder: `questions.parquet`, `config.yaml`, `manifest.json`.
-
-    Raises UserError: a problem with the model, the dataset or the folder.
-    """
+    """Create or check the run folder: `questions.parquet`, `config.yaml`, `manifest.json`."""
     runfolder.check_same(run, provenance.identity(run.cfg), raising=True)
     if _is_prepared(run):
         with runfolder.locked_settings(run):

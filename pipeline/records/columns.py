@@ -178,7 +178,7 @@ COLUMNS = {
     "topic": Column("topic", _NAME),  # of the question
     "cluster": Column("cluster", _NAME),
     "problem": Column("problem", _PROMPT),
-    "prompt": Column("prompt user_message", _PROMPT),
+    "prompt": Column("prompt user_message messages", _PROMPT),
     "text": Column("text completion response generation generated_text model_response code",
                    partial(text, most=MOST_TEXT)),
     "finish_reason": Column("finish_reason", _NAME),

@@ -46,10 +46,7 @@ _US |= {"source_organization_name": "unknown", "evaluator_relationship": "other"
 
 
 def write_eee(export: Export, folder: Path) -> None:
-    """Write data/DATASET/DEVELOPER/MODEL/UUID.json and UUID_samples.jsonl of every run.
-
-    Raises UserError: nothing is graded.
-    """
+    """Write data/DATASET/DEVELOPER/MODEL/UUID.json and UUID_samples.jsonl of every run."""
     for source, info in run_infos(export):
         checksum, model = hashlib.sha256(), info.named
         parts = ["data", *map(_portable, (info.dataset, *model.split("/", 1)))]
@@ -152,10 +149,7 @@ def _eee_attempt(row: dict[str, Any], run: str) -> dict[str, Any]:
 
 
 def write_inspect(export: Export, folder: Path) -> None:
-    """Write DATE_DATASET_ID.eval of every run.
-
-    Raises UserError: nothing is graded.
-    """
+    """Write DATE_DATASET_ID.eval of every run."""
     for source, info in run_infos(export):
         summaries = list[dict[str, Any]]()
         shared = {id: _inspect_question(row) for id, row in questions(source).items()}
@@ -243,10 +237,7 @@ def _inspect_sample(row: dict[str, Any], question: dict[str, Any], info: RunInfo
 
 
 def write_lm_eval(export: Export, folder: Path) -> None:
-    """Write MODEL/results_DATE.json and MODEL/samples_TASK_DATE.jsonl of every run.
-
-    Raises UserError: nothing is graded.
-    """
+    """Write MODEL/results_DATE.json and MODEL/samples_TASK_DATE.jsonl of every run."""
     for source, info in run_infos(export):
         task = safe_name(source.dataset)
         subfolder = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", info.model)  # as lm_eval does

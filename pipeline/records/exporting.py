@@ -166,10 +166,7 @@ class Export:
 
 
 def run_tables(cfg: ExportConfig) -> list[RunTable]:
-    """Return the runs that settings name; skip, with a warning, those that cannot be read.
-
-    Raises UserError: as `selection.named`, or none is left.
-    """
+    """Return the runs that settings name; skip, with a warning, those that cannot be read."""
     readable: list[RunTable] = []
     for dataset, folders in selection.named(cfg).items():
         for name, folder in zip(selection.names(folders), folders, strict=True):
@@ -336,10 +333,7 @@ class RunInfo:
 
 
 def run_infos(export: Export) -> Iterator[tuple[RunTable, RunInfo]]:
-    """Yield runs with their metadata; skip, with a warning, runs of which nothing is graded.
-
-    Raises UserError: nothing is graded in any run.
-    """
+    """Yield runs with their metadata; skip, with a warning, runs of which nothing is graded."""
     left = len(export.sources)
     for source in export.sources:
         try:

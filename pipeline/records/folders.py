@@ -129,16 +129,14 @@ def _trials(runs: Runs, run: PlannedRun) -> tuple[Ints, npt.NDArray[np.bool_]]:
     run.trials = int(trial[first].max()) + 1
     if len(questions) * run.trials > MOST_CELLS or run.trials > MOST_TRIALS:
         most = questions[question[np.where(first, trial, 0).argmax()]].id
-        raise UserError(
-            f"{run.folder}: {plural(len(questions), 'question')} x {run.trials}"
-            f" trials are too many; {most} has most: are its records of several questions"
-            " (question_id), or its trials numbers of something else?"
-        )
+        what = f"{run.folder}: {plural(len(questions), 'question')} x {run.trials} trials are"
+        why = "are its records of several questions, or its trials numbers of something else?"
+        raise UserError(f"{what} too many; {most} has most: {why}")
     return trial, first
 
 
 def _numbered(run: PlannedRun, question: Ints, seed: Ints) -> Ints:
-    """Number the trials of a run whose records have none."""
+    """Number trials by seeds of the paper's protocol, by others if shared, else in file order."""
     if ((seed >= FIRST_SEED) & (seed <= LAST_SEED)).all():
         run.by_seed = True
         return seed - FIRST_SEED
@@ -169,7 +167,7 @@ def _write_part(folder: Path, stem: str, rows: pa.Table, counts: pa.Array) -> No
 
 
 def _categories(runs: Runs, dataset: str) -> list[dict[str, Any]]:
-    """Return the categories of a dataset in the whole source, as parts of a rubric."""
+    """Return a dataset's categories, equal for all its models so that scores are comparable."""
     cfg = runs.source.cfg.source
     labels, weights = cfg.category_names, cfg.category_weights
     number = len(labels or weights) or runs.categories[dataset]

@@ -66,10 +66,7 @@ category.
 
 
 def write(export: Export, folder: Path) -> None:
-    """Write data/DATASET/NNN-RUN.parquet, figures, and README.md with the results.
-
-    Raises UserError: nothing is graded.
-    """
+    """Write data/DATASET/NNN-RUN.parquet, figures, and README.md with the results."""
     import huggingface_hub  # seconds
 
     tables: dict[str, dict[Path, Any]] = defaultdict(dict)
@@ -122,10 +119,7 @@ def _part(cohort: Cohort, cfg: AnalysisConfig, images: Path) -> str:
 
 
 def write_scores(export: Export, folder: Path) -> None:
-    """Write RUN/.eval_results/DATASET.yaml, avg@N in percent, of datasets that are on the hub.
-
-    Raises UserError: nothing is graded, or no dataset is on the hub.
-    """
+    """Write RUN/.eval_results/DATASET.yaml, avg@N in percent, of datasets that are on the hub."""
     notes = list[str]()
     for source, info in run_infos(export):
         if info.dataset_id is None:

@@ -168,13 +168,13 @@ def _summarise(runs: Runs, targets: list[Path]) -> None:
         note(f"import: {dataset}: {', '.join(numbers)}, up to {most}")
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
         unknown = sum(not (question.own or question).gold for question in known)
+        if ungraded := sum(run.ungraded for run in planned):
+            command = f"; `{PROGRAM} grade {targets[0].parents[1] / dataset}/*` grades all"
+            what = f"{plural(ungraded, 'attempt')} without an outcome"
+            note(f"import: {dataset}: {what}{command * bool(texts and not unknown)}")
         if unknown and texts:
             what = f"{plural(unknown, 'question')} without a gold answer"
             warn(f"import: {dataset}: {what}; do not `grade` (questions=FILE gives them)")
-        elif ungraded := sum(run.ungraded for run in planned) if texts else 0:
-            command = f"{PROGRAM} grade {texts[0].parent}/*"
-            what = f"{plural(ungraded, 'attempt')} without an outcome"
-            note(f"import: {dataset}: {what}; `{command}` grades all")
 
 
 _GZIP = b"\x1f\x8b"
@@ -197,10 +197,7 @@ _RUNS = Format()  # run folders of this program
 
 
 def locate(cfg: RecordsConfig) -> Source:
-    """Find the files of a source and recognize their kind by their content.
-
-    Raises UserError: there are no files, none that can be read, or the hub does not answer.
-    """
+    """Find the files of a source and recognize their kind by their content."""
     given, kind, revision = cfg.source.path, cfg.source.kind, cfg.source.revision
     path = ",".join(given)
     if not given:
@@ -239,7 +236,8 @@ def _download(path: str, revision: str | None, alone: bool) -> tuple[Path, str |
     parts = re.fullmatch(r"(?![./~])([\w.-]+/[\w.-]+)((?:/(?!\.)[\w.-]+)*)", path)
     if parts is None or not alone:
         what = "matches nothing" if set(path) & {*"*?["} else "no such file or folder"
-        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]")
+        one = ", of which one is imported at a time" * (not alone)
+        raise UserError(f"source={path}: {what}, and no hub id OWNER/NAME[/FOLDER]{one}")
     import huggingface_hub
     from huggingface_hub.errors import RepositoryNotFoundError
 

@@ -39,7 +39,9 @@ _ENDS = {"max_tokens": "length", "model_length": "length", "unknown": None}
 _PROBLEM = ("problem", "question", "Problem", "Question", "query", "input")
 _WORDS: dict[str, Any] = {word: word for word in UNDECIDED}
 _WORDS |= {"C": True, "I": False, "N": "no_answer"}  # of inspect_ai; P, partial, is neither
-_KEYS = re.compile(rb'"(messages|choices|custom_id)":')
+_CHAT = re.compile(rb'"custom_id":|"choices":\s*\[\s*\{')
+_MESSAGES = re.compile(rb'"messages":\s*\[\s*\{')
+_TEXT = re.compile(rb'"(completion|response|generation|generated_text|model_response)":\s*["[]')
 # Further fields of a line that are names of `columns.COLUMNS`.
 _FIELDS = "dataset task question_id trial seed outcome is_correct correct answer has_box problem"
 _FIELDS += " gold gold_answer expected_answer ground_truth target"
@@ -62,10 +64,7 @@ def _first_member(head: bytes) -> bytes:
 
 
 def read(source: Source) -> Records:
-    """Yield the attempts of all files; of files with equal runs the last counts.
-
-    Raises UserError: a row lacks the metric.
-    """
+    """Yield the attempts of all files; of files with equal runs the last counts."""
     form, runs, kept = source.form, dict[Path, Run](), dict[Hashable, Path]()
     for path in sorted(source.files):
         with _damage(source, path):
@@ -219,7 +218,8 @@ def reasoning_end(model: str, level: str | None = None) -> str:
 
 def is_chat(path: Path, head: bytes) -> bool:
     """Return whether a file with this head has requests or answers of OpenAI's API."""
-    return is_json(path, head) and bool(_KEYS.search(head))
+    chats = _CHAT.search(head) or (_MESSAGES.search(head) and not _TEXT.search(head))
+    return is_json(path, head) and bool(chats)
 
 
 def read_chats(source: Source) -> Records:

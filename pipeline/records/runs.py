@@ -217,10 +217,7 @@ class Runs:
         self._ids: set[tuple[str, str]] = set()  # of questions
 
     def add(self, attempt: dict[str, Any], place: str) -> None:
-        """Add an attempt, as of `columns.attempt_of`, unless its run was not chosen.
-
-        Raises UserError: over MOST_RUNS or MOST_RECORDS.
-        """
+        """Add an attempt, as of `columns.attempt_of`, unless its run was not chosen."""
         if (run := self._run_of(attempt, place)) is None:
             return
         self.records += 1
@@ -317,11 +314,7 @@ class Runs:
         return known
 
     def close(self) -> None:
-        """Check names once all attempts are added, and decide what `answer` is.
-
-        Raises UserError: a dataset or model that the user named is not in the source, or is the
-        name of several.
-        """
+        """Check names once all attempts are added, and decide what `answer` is."""
         self._flush()
         for key, present in self._present.items():
             given, source = getattr(self.source.cfg, key), self.source.path
@@ -392,7 +385,7 @@ def match(where: str | None, runs: Runs) -> None:
 
 
 def _match(known: list[Question], own: list[OwnQuestion], place: str) -> None:
-    """Match by problems in prompts, and by gold answers, which must be equal as for `grade`."""
+    """Match by problems in texts, else by number; gold answers must be equal as for `grade`."""
     pairs = [(question, _own(question, own)) for question in known]
     if len({match.id for _, match in pairs}) < len(pairs):
         raise ValueError("two questions of the records match one of the file")

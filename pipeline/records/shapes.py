@@ -38,11 +38,11 @@ _HELM = (
 _STRUCTS = {"doc": ".query .original_query .choices .gold_index .id", "metric": ""}
 _STRUCTS |= {"model_response": ".text .reasonings .output_tokens"}
 _NO_BOX = "N"  # as inspect_ai calls it, see `logs`
-_NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl")
+_NEMO_SEED = re.compile(r"output-rs(\d{1,9})\.jsonl?")
 _NEMO_METRICS = ("symbolic_correct", "judgement", "is_correct")
 _SIMPLE = re.compile(r"<p>(Correct|Extracted|Score)(?: Answer)?: (.*?)</p>", re.DOTALL)
 _MMLU_PRO = re.compile(r"model_outputs_(.+?)(?:_\d+shots)?")
-_LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
+_LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl?")
 _LM_EVAL_METRICS = ("exact_match", "acc", "accuracy", "correct", "pass@1")
 
 
@@ -402,7 +402,6 @@ SHAPES = {
         values=lambda _, row: {"outcome": value_at(row, "metadata.outcome|evaluation.is_correct")},
     ),
     "lm_eval": Format(
-        "*.jsonl",
         keys="doc_id resps|filtered_resps",
         fields="question=doc_id gold=target",
         run=_lm_eval_run,
@@ -411,7 +410,6 @@ SHAPES = {
         more=_lm_eval_sample,
     ),
     "evalscope": Format(
-        "*.jsonl",
         beside=partial(beside, "predictions"),
         keys="index sample_score|model_output",
         fields="trial=sample_score.generation_index text=sample_score.score.prediction"
@@ -422,7 +420,6 @@ SHAPES = {
         more=_evalscope_review,
     ),
     "nemo_skills": Format(
-        "*.jsonl",
         keys="generation symbolic_correct|predicted_answer|expected_answer|judgement",
         fields="id=id problem=problem gold=expected_answer answer=predicted_answer seed=seed"
         " text=_full_generation|generation finish_reason=finish_reason"

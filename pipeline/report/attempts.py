@@ -43,6 +43,15 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.inputs import Ints
 from bayes_at_n.verifiers import LETTERS
 
+LONGEST = 2_000  # characters of an answer or a reason
+ROWS = 4096  # attempts per file, or those on one question if these are more
+_LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
+_SIGNALS = {"bits": "completion_bpt", "prompt_bits": "prompt_bpt"}
+FILE_BYTES = 1 << 19
+SMALL = 32 << 20  # bytes of attempts that are written before further processes have started
+MOST_PROCESSES = 8  # each takes some 150 MB, and the disk limits the speed
+_COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
+
 
 class Decoder(NamedTuple):
     """A tokenizer, and the text of each of its V ids alone; id V is any other."""
@@ -137,12 +146,6 @@ def utf16(text: str) -> int:
     4
     """
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-
-
-LONGEST = 2_000  # characters of an answer or a reason
-ROWS = 4096  # attempts per file, or those on one question if these are more
-_LOGS = {"log_a": "logprob_a", "log_b": "logprob_b", "log_c": "logprob_c"}
-_SIGNALS = {"bits": "completion_bpt", "prompt_bits": "prompt_bpt"}
 
 
 class Indexed(NamedTuple):
@@ -256,12 +259,6 @@ def _plain(column: Any) -> Any:
     coded = column.combine_chunks().dictionary_encode()  # which a browser reads twice as fast
     codes = pc.fill_null(coded.indices, -1).to_pylist()
     return {"values": coded.dictionary.to_pylist(), "codes": codes}
-
-
-FILE_BYTES = 1 << 19
-SMALL = 32 << 20  # bytes of attempts that are written before further processes have started
-MOST_PROCESSES = 8  # each takes some 150 MB, and the disk limits the speed
-_COLUMNS = ("question_id", "trial", "text", "token_ids", "logprobs")
 
 
 class Job(NamedTuple):

@@ -49,6 +49,10 @@ LIMIT = 10_000_000  # bytes; email adds a third, and servers accept 20 or 25 mil
 SPARE = 500  # bytes of it for the sentence on what is left out
 _ORDER = (r"katex", r"\d+-q\d+", r"\d+-\d+-p", r"\d+-\d+-\d+")  # by importance
 _TEXTS = len(_ORDER) - 1
+FOLDER = Path(__file__).parent
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
+READ_S = 3600.0  # for which a replaced page, still open in a browser, can load attempts
 
 
 class Packed(NamedTuple):
@@ -56,77 +60,6 @@ class Packed(NamedTuple):
 
     files: dict[str, str]  # name -> base64 of its value, deflated
     left_out: str  # what does not fit, as a sentence; "" if everything does
-
-
-def most_trials(runs: Sequence[Run]) -> int | None:
-    """Return an upper estimate of how many trials per question fit; None: all of them.
-
-    Shards are compressed, and have log-probs, too: texts from over four limits hardly fit into one.
-    """
-    size = stored(runs)
-    trials = max((run.cfg.sampling.trials for run in runs), default=0)
-    return None if size <= 4 * LIMIT else max(1, 4 * LIMIT * trials // size)
-
-
-def pack(side: Path, room: int, sampled: int) -> Packed:
-    """Compress the side files in a folder into at most `room` bytes, by importance."""
-    files, lost, texts = dict[str, str](), list[str](), list[Path]()
-    for path in sorted(side.glob("*.js"), key=_order):
-        if _order(path)[0] == _TEXTS:
-            texts.append(path)
-        elif (taken := packed_size(path.stem, packed := _packed(_value(path)))) <= room:
-            room -= taken
-            files[path.stem] = packed
-        else:
-            lost.append(f"{path.stem}.js")
-    upto = range(1, sampled + 1) if texts else range(0)
-    trials = bisect.bisect_left(upto, True, key=lambda n: _texts(texts, n, room) is None)
-    files |= _texts(texts, trials, room) or {}
-    if trials < len(upto):
-        kept = f"all but those of the first {trials}" if trials else "all"
-        lost.append(f"texts of {kept} of {sampled} trials")
-    limit = f"left out to keep the file below {LIMIT // 10**6} MB"
-    return Packed(files, f"{limit}: {', '.join(lost)}" if lost else "")
-
-
-def _order(path: Path) -> tuple[int, list[int]]:
-    """Return a sort key of a side file: its importance, then its numbers."""
-    kind = next(k for k, pattern in enumerate(_ORDER) if re.fullmatch(pattern, path.stem))
-    return kind, [*map(int, re.findall(r"\d+", path.stem))]
-
-
-def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | None:
-    """Pack files with the texts of the first trials; None if they do not fit."""
-    files = {}
-    for path in paths:
-        rows = json.loads(_value(path))["rows"]
-        kept = {key: row for key, row in rows.items() if int(key.partition("/")[2]) < trials}
-        files[path.stem] = _packed(json.dumps({"rows": kept}, separators=(",", ":")))
-        room -= packed_size(path.stem, files[path.stem])
-        if room < 0:
-            return None
-    return files
-
-
-def _value(path: Path) -> str:
-    """Read the JSON value of a side file, or the whole script of the library."""
-    text = path.read_text(encoding="utf-8")
-    return text if path.stem == "katex" else text.partition(",")[2].removesuffix(");\n")
-
-
-def _packed(text: str) -> str:
-    return base64.b64encode(zlib.compress(text.encode())).decode()
-
-
-def packed_size(name: str, packed: str) -> int:
-    """Return the bytes of the HTML element with a side file."""
-    return len(packed) + len(name) + 60
-
-
-FOLDER = Path(__file__).parent
-DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_STAMP = re.compile(r"\d{8}T\d{6}(-[0-9a-f]{8})?")
-READ_S = 3600.0  # for which a replaced page, still open in a browser, can load attempts
 
 
 def report(cfg: AnalysisConfig, open: bool = False) -> None:
@@ -252,20 +185,31 @@ def _together(cohorts: list[Cohort], cfg: AnalysisConfig, datasets: list[Panel])
     return [together, *datasets] if together["verdict"] else [*datasets, together]
 
 
-def _library() -> str:
-    """Return the library that draws mathematics, as a side file."""
-    return asset("katex.min.js") + '\nbayesReport("katex",true);\n'
-
-
-def asset(name: str) -> str:
-    """Read a file of this folder."""
-    return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def scripts(*names: str) -> str:
-    """Join scripts of this folder behind Preact, whose names are their own."""
-    code = "\n".join(asset(f"{name}.js") for name in names)
-    return f'{asset("preact.min.js")}\n(() => {{\n"use strict";\n{code}\n}})();\n'
+def _page(
+    cohorts: list[Cohort],
+    cfg: AnalysisConfig,
+    shown: list[Panel],
+    stamp: str = "",
+    held: Packed | None = None,
+) -> str:
+    """Render the page; `held`: side files that it contains."""
+    counts = [panel["counts"] for panel in shown if panel["counts"]]
+    readable = any(model["side"] for count in counts for model in count["models"])
+    css, js = asset("report.css"), scripts("prose", "page", "reader", "attempt")
+    single = held and held.left_out
+    return rendered(
+        "template.html",
+        title=cfg.report.title,
+        names=[cohort.dataset for cohort in cohorts],
+        summary=summary(cohorts),
+        footer=f"Made {time.strftime('%Y-%m-%d %H:%M')} by bayes-at-n {version('bayes-at-n')}",
+        panels=shown,
+        policy=policy(css, js, *([_library()] if held else [])),
+        held=held,
+        css=Markup(css),
+        js=Markup(js),
+        data={"stamp": stamp, "readable": readable, "datasets": counts, "single": single},
+    )
 
 
 def summary(cohorts: list[Cohort]) -> str:
@@ -281,33 +225,6 @@ def summary(cohorts: list[Cohort]) -> str:
     several = {"dataset": len(cohorts)} if len(cohorts) > 1 else {}
     parts = {"model": len(models), **several, "question": questions, "graded attempt": graded}
     return ", ".join(plural(n, noun) for noun, n in parts.items())
-
-
-def _page(
-    cohorts: list[Cohort],
-    cfg: AnalysisConfig,
-    shown: list[Panel],
-    stamp: str = "",
-    held: Packed | None = None,
-) -> str:
-    """Render the page; `held`: side files that it contains."""
-    counts = [panel["counts"] for panel in shown if panel["counts"]]
-    readable = any(model["side"] for count in counts for model in count["models"])
-    css, js = asset("report.css"), scripts("page", "reader", "prose", "attempt")
-    single = held and held.left_out
-    return rendered(
-        "template.html",
-        title=cfg.report.title,
-        names=[cohort.dataset for cohort in cohorts],
-        summary=summary(cohorts),
-        footer=f"Made {time.strftime('%Y-%m-%d %H:%M')} by bayes-at-n {version('bayes-at-n')}",
-        panels=shown,
-        policy=policy(css, js, *([_library()] if held else [])),
-        held=held,
-        css=Markup(css),
-        js=Markup(js),
-        data={"stamp": stamp, "readable": readable, "datasets": counts, "single": single},
-    )
 
 
 def rendered(template: str, **values: Any) -> str:
@@ -344,3 +261,84 @@ def policy(css: str, *js: str) -> str:
         f" style-src-elem {styles}; style-src-attr 'unsafe-inline';"
         " base-uri 'none'; form-action 'none'"
     )
+
+
+def _library() -> str:
+    """Return the library that draws mathematics, as a side file."""
+    return asset("katex.min.js") + '\nbayesReport("katex",true);\n'
+
+
+def asset(name: str) -> str:
+    """Read a file of this folder."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def scripts(*names: str) -> str:
+    """Join scripts of this folder behind Preact, whose names are their own."""
+    code = "\n".join(asset(f"{name}.js") for name in names)
+    return f'{asset("preact.min.js")}\n(() => {{\n"use strict";\n{code}\n}})();\n'
+
+
+def most_trials(runs: Sequence[Run]) -> int | None:
+    """Return an upper estimate of how many trials per question fit; None: all of them.
+
+    Shards are compressed, and have log-probs, too: texts from over four limits hardly fit into one.
+    """
+    size = stored(runs)
+    trials = max((run.cfg.sampling.trials for run in runs), default=0)
+    return None if size <= 4 * LIMIT else max(1, 4 * LIMIT * trials // size)
+
+
+def pack(side: Path, room: int, sampled: int) -> Packed:
+    """Compress the side files in a folder into at most `room` bytes, by importance."""
+    files, lost, texts = dict[str, str](), list[str](), list[Path]()
+    for path in sorted(side.glob("*.js"), key=_order):
+        if _order(path)[0] == _TEXTS:
+            texts.append(path)
+        elif (taken := packed_size(path.stem, packed := _packed(_value(path)))) <= room:
+            room -= taken
+            files[path.stem] = packed
+        else:
+            lost.append(f"{path.stem}.js")
+    upto = range(1, sampled + 1) if texts else range(0)
+    trials = bisect.bisect_left(upto, True, key=lambda n: _texts(texts, n, room) is None)
+    files |= _texts(texts, trials, room) or {}
+    if trials < len(upto):
+        kept = f"all but those of the first {trials}" if trials else "all"
+        lost.append(f"texts of {kept} of {sampled} trials")
+    limit = f"left out to keep the file below {LIMIT // 10**6} MB"
+    return Packed(files, f"{limit}: {', '.join(lost)}" if lost else "")
+
+
+def _order(path: Path) -> tuple[int, list[int]]:
+    """Return a sort key of a side file: its importance, then its numbers."""
+    kind = next(k for k, pattern in enumerate(_ORDER) if re.fullmatch(pattern, path.stem))
+    return kind, [*map(int, re.findall(r"\d+", path.stem))]
+
+
+def _texts(paths: Sequence[Path], trials: int, room: int) -> dict[str, str] | None:
+    """Pack files with the texts of the first trials; None if they do not fit."""
+    files = {}
+    for path in paths:
+        rows = json.loads(_value(path))["rows"]
+        kept = {key: row for key, row in rows.items() if int(key.partition("/")[2]) < trials}
+        files[path.stem] = _packed(json.dumps({"rows": kept}, separators=(",", ":")))
+        room -= packed_size(path.stem, files[path.stem])
+        if room < 0:
+            return None
+    return files
+
+
+def _value(path: Path) -> str:
+    """Read the JSON value of a side file, or the whole script of the library."""
+    text = path.read_text(encoding="utf-8")
+    return text if path.stem == "katex" else text.partition(",")[2].removesuffix(");\n")
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def packed_size(name: str, packed: str) -> int:
+    """Return the bytes of the HTML element with a side file."""
+    return len(packed) + len(name) + 60

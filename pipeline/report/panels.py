@@ -4,6 +4,7 @@ A panel is a tab: title, notices, tables and figures, how each run was sampled a
 dataset the counts of its map.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,12 @@ LONGEST = 300  # characters of a problem on the map
 FIGURES = 5  # of a dataset, at most
 Panel = dict[str, Any]
 Row = Mapping[str, Any]
+_LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
+_OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
+_TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
+# Not in the line of what is shared.
+_PER_RUN = ("model", "datasets", "sampled", "model id", "revision", "bayes-at-n")
+_FIRST = ("trials per question", "seeds")  # the line has their values before their names
 
 
 def dataset(
@@ -76,7 +83,7 @@ def dataset(
 def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
     """Build the panel of all datasets; add a notice if no model is in all of them."""
     notices = cohorts_of.by_line({c.dataset: [*c.differences, *c.warnings] for c in cohorts})
-    panel = _panel("All datasets", "=all", notices=notices, made=made(*cohorts))
+    panel = _panel("All datasets", "=all", notices=notices, tables=[], made=made(*cohorts))
     try:
         panel["scores"] = side_by_side(comparison.by_dataset(cohorts, cfg))
         pooled = cohorts_of.pooled(cohorts)
@@ -89,8 +96,7 @@ def together(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Panel:
 
 
 def _panel(title: str, name: str, **parts: Any) -> Panel:
-    empty: Panel = dict.fromkeys(("verdict", "scores", "made", "counts"))
-    empty |= {"notices": [], "tables": [], "figures": []}
+    empty: Panel = dict.fromkeys(("verdict", "scores", "made", "counts")) | {"figures": []}
     return empty | {"title": title, "name": name} | parts
 
 
@@ -109,9 +115,8 @@ def _categories(cohort: Cohort, cfg: AnalysisConfig, notices: list[str]) -> ByRu
 def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     """Count correct and graded attempts of each model and question, for the page's map.
 
-    Returns `name`, `questions` (M), `correct` (of points: the sum of their scores) and `graded` (L
-    lists of M numbers), `models`, so far without side files, and `problems`: their beginnings, ""
-    without `texts`.
+    `correct` (of points: the sum of their scores) and `graded` are L lists of M numbers;
+    `problems` have their beginnings, "" without `texts`; `models` have no side files yet.
     """
     rows = cohort.members[0].run.questions if texts and cohort.members else []
     problems = {row["question_id"]: row["problem"] or "" for row in rows}
@@ -137,8 +142,7 @@ def verdict(cohort: Cohort, cfg: AnalysisConfig) -> list[str]:
         tied = "Tied" if found.margin is not None else "Undecided"
         lead = f"{tied if found.candidates[1:] else 'Not settled'}: {lead}"
     more = next_attempts(cohort, cfg) if is_open(found._asdict()) else None
-    lines = [lead, rest, *([more["sentence"]] if more else [])]
-    names = tuple(found.models)
+    names, lines = tuple(found.models), [lead, rest, more["sentence"] if more else ""]
     begun = [line if line.startswith(names) else line[:1].upper() + line[1:] for line in lines]
     return [f"{line}." for line in begun if line]
 
@@ -309,14 +313,6 @@ def figure(drawn: Any, caption: str) -> dict[str, Any]:
     return {"title": title, "svg": Markup(style.svg(drawn)), "caption": caption}
 
 
-_LONG = ("sampling.seed", "sampling.logprobs", "sampling.prompt_logprobs", "prompt.template")
-_OF_SAMPLES = ("sampling.temperature", "sampling.top_p", "sampling.max_tokens")
-_TITLES = {"prompt.name": "prompt", "prompt.shuffle": "options shuffled per"}
-# Not in the line of what is shared.
-_PER_RUN = ("model", "datasets", "sampled", "model id", "revision", "bayes-at-n")
-_FIRST = ("trials per question", "seeds")  # the line has their values before their names
-
-
 def made(*cohorts: Cohort) -> Panel | None:
     """Tabulate how each run was made; the `line` has what all share. None without run folders."""
     of_rows = dict[str, tuple[dict[str, Any], list[str]]]()
@@ -371,11 +367,13 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     >>> same = {"trials per question": 80, "temperature": 0.6, "engine": "vllm 0.32.0"}
     >>> _line([same, same | {"temperature": 1.0}])
     '80 trials per question, engine vllm 0.32.0; different: temperature'
+    >>> _line([{"trials per question": 1}])
+    '1 trial per question'
     """
     keys = [key for key in dict.fromkeys(k for row in rows for k in row) if key not in _PER_RUN]
     values = {k: {str(row[k]) for row in rows if row.get(k) is not None} for k in keys}
     same = {key: min(texts) for key, texts in values.items() if len(texts) == 1}
     parts = [f"{v} {key}" if key in _FIRST else f"{key} {v}" for key, v in same.items()]
-    parts = [part.replace("1 trials", "1 trial") if part[:3] == "1 t" else part for part in parts]
+    parts = [re.sub("^1 trials", "1 trial", part) for part in parts]
     other = [key for key, texts in values.items() if len(texts) > 1]
     return ", ".join(parts) + f"; different: {', '.join(other)}" * bool(other)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from bayes_at_n.scoring.metrics.bayes import avg, question_stderr
 from bayes_at_n.scoring.metrics.empirical import score_ci
@@ -21,7 +20,6 @@ from bayes_at_n.scoring.numerics.inputs import (
     Outcomes,
     Weights,
     binary_counts,
-    check_confidence,
     check_trials,
     weighted_counts,
 )
@@ -36,7 +34,7 @@ from bayes_at_n.scoring.numerics.results import (
     result,
     sample_sigma,
     sample_summary,
-    within,
+    student_summary,
 )
 
 
@@ -294,10 +292,8 @@ def group_scores(
         own.append(np.maximum((sums**2).sum(axis=-1), 1e-100))
     spread = np.maximum(np.sqrt((total**2).sum(axis=-1)), sigma)
     freedom = sum(own) ** 2 / sum(v**2 / (size - 1) for v, size in zip(own, sizes, strict=True))
-    reach = -scipy.special.stdtrit(freedom, (1 - check_confidence(confidence)) / 2) * spread
     middle = (means @ share.T).mean(axis=-1)
-    ends = (within(middle + side * reach, UNIT) for side in (-1, 1))
-    return Groups(score, macro, pool, Summary(middle, spread, *ends))
+    return Groups(score, macro, pool, student_summary(middle, spread, freedom, confidence, UNIT))
 
 
 def difference_ci(
@@ -324,7 +320,4 @@ def difference_ci(
         drawn = weighted_counts(R, None)[0].shape[-2] if clusters is None else len({*clusters})
         value, square = value + sign * average, square + sigma**2
         left += sigma**4 / (drawn - 1)
-    reach = -scipy.special.stdtrit(square**2 / left, (1 - check_confidence(confidence)) / 2)
-    sigma = square**0.5
-    ends = (within(value + side * reach * sigma, (-1.0, 1.0)) for side in (-1, 1))
-    return Summary(value, sigma, *ends)
+    return student_summary(value, square**0.5, square**2 / left, confidence, (-1.0, 1.0))

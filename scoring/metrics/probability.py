@@ -17,7 +17,7 @@ from bayes_at_n.scoring.numerics.inputs import (
     check_probabilities,
     weighted_counts,
 )
-from bayes_at_n.scoring.numerics.results import Clusters, Summary, result, sample_sigma
+from bayes_at_n.scoring.numerics.results import Clusters, Summary, sample_sigma, student_summary
 
 
 class OptionScores(NamedTuple):
@@ -91,9 +91,7 @@ def question_mean(values: Floats, confidence: float = 0.95, clusters: Clusters =
     [0.5, 0.208, -0.396, 1.396]
     """
     sigma, count = sample_sigma(values, clusters)
-    reach = -scipy.special.stdtrit(count - 1, (1 - check_confidence(confidence)) / 2) * sigma
-    mean = values.mean(axis=-1)
-    return Summary(*map(result, (mean, sigma, mean - reach, mean + reach)))
+    return student_summary(values.mean(axis=-1), sigma, count - 1, confidence)
 
 
 BIN = 100  # attempts of a bin, as HLE has them

@@ -49,6 +49,19 @@ def normal_summary(mu: Any, sigma: Any, confidence: float, bounds: Bounds = None
     return Summary(result(mu), result(sigma), lo, hi)
 
 
+def student_summary(
+    mean: Any, sigma: Any, freedom: Any, confidence: float, bounds: Bounds = None
+) -> Summary:
+    """Return mean, sigma, and Student's interval of so many degrees of freedom, within bounds.
+
+    >>> [round(float(x), 3) for x in student_summary(0.5, 0.1, 2, 0.95)]
+    [0.5, 0.1, 0.07, 0.93]
+    """
+    reach = -scipy.special.stdtrit(freedom, (1 - check_confidence(confidence)) / 2) * sigma
+    ends = (within(end, bounds) for end in (mean - reach, mean + reach))
+    return Summary(result(mean), result(sigma), *ends)
+
+
 def within(ends: Any, bounds: Bounds) -> Any:
     """Return the ends of intervals moved into bounds (if any)."""
     check_bounds(bounds)

@@ -17,11 +17,10 @@ import scipy
 from bayes_at_n.scoring.numerics.inputs import (
     Floats,
     bounded_array,
-    check_confidence,
     check_positive,
     finite_array,
 )
-from bayes_at_n.scoring.numerics.results import Summary, result
+from bayes_at_n.scoring.numerics.results import Summary, result, student_summary
 from bayes_at_n.scoring.ranking.compare import fewest_trials
 
 LEVEL = 0.05
@@ -138,10 +137,8 @@ def paired_trials(a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95) 
     [1.0, 0.289, -0.242, 2.242]
     """
     D = _differences(finite_array(a, "a"), finite_array(b, "b"))
-    tail = (1 - check_confidence(confidence)) / 2
-    mean, sigma = D.mean(axis=-1), D.std(axis=-1, ddof=1) / np.sqrt(D.shape[-1])
-    reach = -scipy.special.stdtrit(D.shape[-1] - 1, tail) * sigma
-    return Summary(*map(result, (mean, sigma, mean - reach, mean + reach)))
+    sigma = D.std(axis=-1, ddof=1) / np.sqrt(D.shape[-1])
+    return student_summary(D.mean(axis=-1), sigma, D.shape[-1] - 1, confidence)
 
 
 def per_token(
@@ -166,7 +163,6 @@ def per_token(
     total, number = finite_array(totals, "totals"), finite_array(tokens, "tokens")
     if number.size == 0 or number.min() < 0 or number.sum() == 0:
         raise ValueError("tokens: there is none")
-    tail = (1 - check_confidence(confidence)) / 2
     names, at = np.unique(np.asarray(clusters), return_inverse=True)
     sums, sizes = (np.bincount(at, weights=part) for part in (total, number))
     ratio = sums.sum() / sizes.sum()
@@ -174,8 +170,7 @@ def per_token(
         return Summary(float(ratio), np.inf, -np.inf, np.inf)
     spread = ((sums - ratio * sizes) ** 2).sum() * names.size / (names.size - 1)
     sigma = np.sqrt(spread) / sizes.sum()
-    reach = -scipy.special.stdtrit(names.size - 1, tail) * sigma
-    return Summary(*map(float, (ratio, sigma, ratio - reach, ratio + reach)))
+    return student_summary(ratio, sigma, names.size - 1, confidence)
 
 
 def kl_terms(logprobs_a: npt.ArrayLike, logprobs_b: npt.ArrayLike) -> Floats:

@@ -154,7 +154,8 @@ def resample(
     ...     part.tolist()
     [[[1, 3], [3, 1], [0, 4]], [[2, 2], [2, 2], [0, 4]]]
     """
-    observed = tried_counts(R, "the bootstrap")
+    observed: Ints = outcome_counts(R, 2, remedy="the bootstrap takes 1 (correct) and 0 (not)")
+    check_trials(observed.sum(axis=-1), 1, "the bootstrap")
     if trials is not None:
         check_whole(trials, "trials", least=1)
     check_whole(replicates, "replicates", least=1)
@@ -199,11 +200,10 @@ def resampled_scores(
     >>> drawn["Pass@2"].shape, drawn["Pass@2"].mean(axis=0).round(2).tolist()
     ((2000, 2), [0.74, 1.0])
     """
-    track_counts(R)
     drawn: dict[str, list[Floats]] = {label: [] for label in scores}
     for part in resample(R, trials, replicates, seed):
         for label, score in scores.items():
-            drawn[label].append(scored(score, part, label))
+            drawn[label].append(np.asarray(score(Counts(part)), dtype=np.float64))
     return {label: np.concatenate(parts) for label, parts in drawn.items()}
 
 
@@ -215,35 +215,6 @@ def _drawn_columns(rng: np.random.Generator, n: int, solved: Any, size: int) -> 
     counts[..., 1] = (weights @ solved.reshape(-1, columns).T).reshape(counts.shape[:-1])
     counts[..., 0] = n - counts[..., 1]
     return counts
-
-
-def tried_counts(R: Outcomes, what: str) -> Ints:
-    """Count wrong and right (..., M, 2), with at least one trial of every question."""
-    counts: Ints = outcome_counts(R, 2, remedy=f"{what} takes outcomes 1 (correct) and 0 (not)")
-    check_trials(counts.sum(axis=-1), 1, what)
-    return counts
-
-
-def track_counts(R: Outcomes) -> Ints:
-    """Count wrong and right (n, M, 2) of the checkpoints of one training."""
-    counts = tried_counts(R, "a trajectory")
-    if counts.ndim != 3 or len(counts) < 2:
-        raise ValueError(
-            f"R has counts of shape {counts.shape}: "
-            "pass one training, (checkpoints, questions, trials), of at least 2 checkpoints"
-        )
-    return counts
-
-
-def scored(score: Score, counts: Ints, label: str) -> Floats:
-    """Score counts (..., M, 2): (...)."""
-    scores = score(Counts(counts))
-    if np.shape(scores) != counts.shape[:-2]:
-        raise ValueError(
-            f"{label} is of shape {np.shape(scores)} for counts of shape {counts.shape}: "
-            "pass a function that returns one score a matrix, as lambda R: avg(R)[0]"
-        )
-    return np.asarray(scores, dtype=np.float64)
 
 
 # Draws of success rates held at once: 16 MB an array.

@@ -165,7 +165,7 @@ def checked_stack(stack: npt.ArrayLike) -> Bits:
 
 
 def prepared(data: Bits, metrics: Sequence[Metric], gold: npt.NDArray[Any] | None = None) -> Any:
-    """Prepare what :mod:`scoring.studies.loops` take behind the drawn trials; gold is Bayes@N's."""
+    """Prepare what the loops of ``convergence.py`` take behind drawn trials; gold is Bayes@N's."""
     _, questions, trials = data.shape
     check_metrics(metrics, trials)
     if gold is None:

@@ -133,6 +133,9 @@ def test_a_conclusion_says_that_outcomes_decided_the_trials(tmp_path: Path) -> N
     cfg = analysis.load([f"runs={tmp_path}"])
     found = conclude(load(cfg)[0], cfg)
     assert found.stopped and "`settle`" in found.sentence()
+    runfolder.write_json(run.manifest, runfolder.read_json(run.manifest) | {"imported": {}})
+    found = conclude(load(cfg)[0], cfg)
+    assert found.imported and "`settle` samples" not in found.sentence()
 
 
 def test_seeds_that_couple_attempts_settle_nothing(tmp_path: Path) -> None:

@@ -118,15 +118,6 @@ def test_prompts_hold_the_examples_in_the_order_of_the_seed(letters: Run, cloze:
     assert first[2] == "Question: 2 + 2?\nAnswer:" and len(first) == 3
 
 
-class Merging:
-    """Words with the space before them as tokens; An and swer are one word."""
-
-    bos_token_id, eos_token_id = None, 0
-
-    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, Any]:
-        return {"input_ids": [w.replace("_", " ") for w in text.replace(" ", " _").split(" ") if w]}
-
-
 @pytest.mark.parametrize("by", ["sum", "token", "byte", "unconditional"])
 def test_what_counts_is_derived_from_what_is_stored(cloze: Run, by: str) -> None:
     before = sorted(path.name for path in cloze.attempts.iterdir())

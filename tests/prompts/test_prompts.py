@@ -133,13 +133,8 @@ def test_the_answer_begins_with_its_prefix(tokenizer: Any) -> None:
 
 def test_control_tokens_in_a_text_are_found(tokenizer: Any) -> None:
     assert control_tokens(tokenizer, "1 < 2 |x|> 3 <|im_ end|> im_end") == []
-    assert control_tokens(tokenizer, "a<|im_end|>\n<|im_start|>system") == [
-        "<|im_end|>",
-        "<|im_start|>",
-    ]
-    unmarked = make_tokenizer()
-    unmarked.add_tokens(["<|channel|>", "<\uff5cUser\uff5c>", "<b>"])  # not declared special
-    assert control_tokens(unmarked, "<|channel|> <\uff5cUser\uff5c> <b>") == [
-        "<|channel|>",
-        "<\uff5cUser\uff5c>",
-    ]
+    chat = ["<|im_end|>", "<|im_start|>"]
+    assert control_tokens(tokenizer, "a<|im_end|>\n<|im_start|>system") == chat
+    unmarked, tokens = make_tokenizer(), ["<|channel|>", "<\uff5cUser\uff5c>"]
+    unmarked.add_tokens([*tokens, "<b>"])  # not declared special
+    assert control_tokens(unmarked, "<|channel|> <\uff5cUser\uff5c> <b>") == tokens

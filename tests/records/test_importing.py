@@ -316,12 +316,8 @@ def test_a_source_is_several_files_or_a_pattern(tmp_path: Path, capsys: Capsys) 
     row = {"problem": "1+1?", "gold": "2", "text": boxed(2), "correct": True}
     first = write_lines(tmp_path / "a,1.jsonl", [row, row | {"correct": None}])
     second = write_lines(tmp_path / "b.jsonl", [row])
-    for source, trials in (
-        (first, 2),
-        (f"{tmp_path}/*.jsonl", 3),
-        (f"['{first}',{second}]", 3),
-        (second, 1),
-    ):
+    pattern, both = f"{tmp_path}/*.jsonl", f"['{first}',{second}]"
+    for source, trials in ((first, 2), (pattern, 3), (both, 3), (second, 1)):
         runs = bring(tmp_path / f"{trials}{len(str(source))}", source, *NAMES)
         assert outcomes.read(opened(runs / "d" / "m")).codes.shape == (1, trials)
     assert "1 attempt without an outcome" in capsys.readouterr().err

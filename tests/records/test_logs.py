@@ -44,6 +44,9 @@ def test_a_random_seed_of_nemo_skills_is_a_trial(tmp_path: Path, capsys: Capsys)
     source = nemo(tmp_path / "eval-results", SEEDS | {"output.jsonl": "000"})
     shuffled = source / "aime25" / "output-rs2.jsonl"
     shuffled.write_text("".join(reversed(shuffled.read_text().splitlines(True))))
+    listed = source / "aime25" / "output-rs0.json"  # a JSON list is read as well
+    shuffled = listed.with_suffix(".jsonl").rename(listed)
+    shuffled.write_text(f"[{','.join(shuffled.read_text().splitlines())}]")
     with pytest.raises(UserError, match="9 rows without a name skipped, give model=NAME"):
         bring(tmp_path, source)
     run = opened(bring(tmp_path, source, "model=mine") / "aime25" / "mine")
@@ -218,3 +221,10 @@ def test_conversations_and_pairs(tmp_path: Path, capsys: Capsys) -> None:
     }
     assert outcome_words(run)[0].tolist() == ["correct", "wrong", "pending"]
     assert [q["gold"] for q in run.questions] == ["4", "", "9"]
+
+
+def test_rows_with_options_or_a_prompt_in_turns_are_no_chats(tmp_path: Path) -> None:
+    row = {"id": "q", "response": "so 2", "gold": "2", "correct": True}
+    row |= {"choices": ["7", "2"], "messages": [{"role": "user", "content": "1 + 1?"}]}
+    runs = bring(tmp_path, write_lines(tmp_path / "a.jsonl", [row]), "dataset=d", "model=m")
+    assert outcome_words(opened(runs / "d" / "m")).tolist() == [["correct"]]

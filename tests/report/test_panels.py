@@ -43,7 +43,4 @@ def test_common_settings_are_in_the_line_and_others_are_named(tmp_path: Path) ->
     assert [row["temperature"][0] for row in rows] == ["0.6", "1.0"]
     assert "4 trials per question" in line and line.endswith("different: temperature")
     assert not any(row["model id"][0].startswith("/") for row in rows)
-
-
-def test_outcomes_without_runs_have_no_card() -> None:
     assert panels.made(from_arrays("coins", ["a"], ["q"], [[[1, 0]]])) is None

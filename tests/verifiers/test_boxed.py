@@ -39,24 +39,16 @@ HARMONY_FINAL = "<|channel|>final<|message|>"
         (r"\boxed{5}. As asked, it stands in \boxed{}.", "5"),
         (r"\boxed{ }", ""),
         (r"\boxedfoo{5} \boxed{6}", "6"),
+        ("The answer is 42.", Extraction(None, "no_box")),
+        ("", Extraction(None, "no_box")),
+        (r"Put it in \boxed, he said", Extraction(None, "no_box")),
+        (r"\boxed{42", Extraction(None, "unclosed")),
+        (r"\boxed{\frac{1}{2}", Extraction(None, "unclosed")),
     ],
 )
-def test_the_box_is_found(text: str, answer: str) -> None:
-    assert extract(text, truncated=False) == Extraction(answer, "boxed")
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("The answer is 42.", "no_box"),
-        ("", "no_box"),
-        (r"Put it in \boxed, he said", "no_box"),
-        (r"\boxed{42", "unclosed"),
-        (r"\boxed{\frac{1}{2}", "unclosed"),
-    ],
-)
-def test_no_answer_has_a_reason(text: str, reason: str) -> None:
-    assert extract(text, truncated=False) == Extraction(None, reason)  # type: ignore[arg-type]
+def test_the_box_is_found(text: str, answer: str | Extraction) -> None:
+    found = Extraction(answer, "boxed") if isinstance(answer, str) else answer
+    assert extract(text, truncated=False) == found
 
 
 def test_only_the_final_part_counts() -> None:

@@ -1,10 +1,8 @@
 """Two answers compared: against cases made to break it, and values computed another way."""
 
 import json
-import operator
 import random
 import time
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from bayes_at_n.verifiers import Asked, Conventions, compare, extract, find, grade
 from bayes_at_n.verifiers.maths.compare import decide
 from bayes_at_n.verifiers.maths.lexer import clean
-from bayes_at_n.verifiers.maths.numeric import compare_expressions, exact
+from bayes_at_n.verifiers.maths.numeric import compare_expressions
 from bayes_at_n.verifiers.maths.parser import read_expression
 from benchmarks import answers, made_answers
 
@@ -134,45 +132,6 @@ def test_a_division_by_what_may_be_zero_is_left_open() -> None:
     assert compare_expressions("0^{0}", "1") is None
 
 
-numbers = st.recursive(
-    st.integers(0, 12).map(str),
-    lambda inner: st.tuples(st.sampled_from(["+", "-", "*", "/", "^"]), inner, inner),
-    max_leaves=8,
-)
-
-
-def _latex(tree: object) -> str:
-    if isinstance(tree, str):
-        return tree
-    name, a, b = (tree[0], _latex(tree[1]), _latex(tree[2]))  # type: ignore[index]
-    if name == "/":
-        return rf"\frac{{{a}}}{{{b}}}"
-    if name == "^":
-        return f"({a})^{{{b}}}"
-    return rf"({a}) \cdot ({b})" if name == "*" else f"({a}){name}({b})"
-
-
-def _value(tree: object) -> Fraction | None:
-    """By plain fractions; None where they do not suffice."""
-    if isinstance(tree, str):
-        return Fraction(int(tree))
-    name, a, b = tree[0], _value(tree[1]), _value(tree[2])  # type: ignore[index]
-    if a is None or b is None or (b == 0 and name == "/"):
-        return None
-    if name == "^":
-        small = b.denominator == 1 and abs(b) < 20 and max(abs(a.numerator), a.denominator) < 1e9
-        return a ** int(b) if small and not (a == 0 and b <= 0) else None
-    return {"+": a.__add__, "-": a.__sub__, "*": a.__mul__, "/": a.__truediv__}[name](b)
-
-
-@given(numbers)
-def test_exact_values_agree_with_fractions(tree: object) -> None:
-    read, expected = read_expression(clean(_latex(tree))), _value(tree)
-    assert read is not None
-    if expected is not None:
-        assert exact(read) == expected
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=r"0123456789{}()[]\frac sqrtpie!^_+-*/|.,xnd%:=", max_size=80))
 def test_any_text_is_answered(text: str) -> None:
@@ -198,12 +157,6 @@ def test_conventions() -> None:
     assert not compare("5", "6s", ignored)
     with pytest.raises(ValueError, match="lists='any'"):
         Conventions(lists="any")  # type: ignore[arg-type]
-
-
-def test_huge_numbers_are_compared_by_size() -> None:
-    for tower in ("9^{9^{9^{9}}}", r"\binom{10^{9}}{5 \cdot 10^{8}}", "(10^{6})!", r"3^{10^{8}}"):
-        assert compare("17", tower) is False, tower
-    assert compare(r"7^{7^{7^{7}}}", r"7^{7^{7^{7}}}") is True
 
 
 def pieces_of(rng: random.Random) -> list[tuple[int, bool, int, bool]]:
@@ -276,26 +229,7 @@ def residue_pair(rng: random.Random) -> tuple[str, str, bool]:
     return texts[0], texts[1], sets[0] == sets[1]
 
 
-HOLDS = {"<": operator.lt, ">": operator.gt, "=": operator.eq, r"\le": operator.le}
-
-
-def half_plane_pair(rng: random.Random) -> tuple[str, str, bool]:
-    k, signs = rng.choice([-2, -1, 2, 3]), rng.choices([*HOLDS], k=2)
-    line = [rng.randint(1, 4), rng.choice([-3, -2, 1, 3]), rng.randint(-5, 5)]
-    other = [k * x + rng.choice([0, 0, 0, 1]) for x in line]
-    other[1] = other[1] or 1
-    on = [(x, Fraction(c - a * x, b)) for a, b, c in (line, other) for x in range(3)]
-    near = [(x, y + d) for x, y in on for d in (0, Fraction(1, 99), Fraction(-1, 99))]
-    sides = [
-        [HOLDS[sign](a * x + b * y, c) for x, y in near]
-        for sign, (a, b, c) in zip(signs, (line, other), strict=True)
-    ]
-    (a, b, c), (d, e, f) = line, other
-    answer = f"{d}x {signs[1]} {f}-({e})y"
-    return f"{a}x+({b})y {signs[0]} {c}", answer, sides[0] == sides[1]
-
-
-@pytest.mark.parametrize("make", [set_pair, residue_pair, half_plane_pair])
+@pytest.mark.parametrize("make", [set_pair, residue_pair])
 @pytest.mark.parametrize("count", [120, pytest.param(4_000, marks=pytest.mark.soak)])
 def test_relations_agree_with_their_members(make: Any, count: int) -> None:
     for seed in range(count):

@@ -50,7 +50,10 @@ LANGUAGES = {
 NAMES = ("python", *LANGUAGES)
 
 MAX_CHARS = 100_000  # of a program
-_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})[ \t]*([\w+#.-]*)")
+_FENCED = re.compile(  # the last block may lack its end
+    r"^[ \t]{0,3}(([`~])\2{2,})[ \t]*([\w+#.-]*)[^\n]*(?:\n|\Z)(.*?)(?:^[ \t]*\1\2*[ \t\r]*$|\Z)",
+    re.M | re.S,
+)
 _PYTHON = ("python", "py", "python3")
 _LANGUAGE = re.compile(r'\{"language": "(\w+)"')  # of `pack`, too
 _CODE = re.compile(r"^(?:def|class|import|from|print|for|while|if|@|\w+ *=)", re.M)
@@ -74,7 +77,7 @@ def find(text: str, gold: str) -> Extraction:
     >>> find("I do not know.", "").answer is None
     True
     """
-    blocks, named = _blocks(text), _LANGUAGE.match(gold)
+    blocks, named = [(m[3].lower(), m[4]) for m in _FENCED.finditer(text)], _LANGUAGE.match(gold)
     fences = LANGUAGES[named[1]].fences if named else _PYTHON
     chosen = [b for lang, b in blocks if lang in fences] or [b for lang, b in blocks if not lang]
     if entry := _ENTRY.match(gold):
@@ -90,21 +93,6 @@ def find(text: str, gold: str) -> Extraction:
     if len(program) > MAX_CHARS:
         return Extraction(None, "no_box", f"the program has more than {MAX_CHARS} characters")
     return Extraction(program, "boxed", how)
-
-
-def _blocks(text: str) -> list[tuple[str, str]]:
-    """Return language and content of each fenced block, in time linear in the text."""
-    blocks, fence, language, inside = list[tuple[str, str]](), "", "", list[str]()
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if not fence and mark:
-            fence, language, inside = mark[1], mark[2].lower(), []
-        elif fence and line.strip().startswith(fence) and not line.strip().strip(fence[0]):
-            blocks.append((language, "".join(inside)))
-            fence = ""
-        elif fence:
-            inside.append(line)
-    return blocks + [(language, "".join(inside))] * bool(fence)
 
 
 COLUMNS = "test and entry_point, test_list, public_test_cases, or input and output"
