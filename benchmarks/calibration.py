@@ -21,7 +21,6 @@ with A >= .6 of models of which 29, 50, 69 and 88 % is correct.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,8 @@ def turned(logprobs: Floats, bases: Floats) -> float:
 
 def main() -> None:
     """Simulate, and report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--settings", type=int, default=1000, metavar="N")
+    parser = common.parser(__doc__, settings=1000)
     parser.add_argument("--figure", type=Path, metavar="FILE.png")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
     args = parser.parse_args()
     rng = np.random.default_rng(20261122)
     settings = [one_setting(rng) for _ in range(args.settings)]

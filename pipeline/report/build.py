@@ -195,7 +195,7 @@ def _page(
     """Render the page; `held`: side files that it contains."""
     counts = [panel["counts"] for panel in shown if panel["counts"]]
     readable = any(model["side"] for count in counts for model in count["models"])
-    css, js = asset("report.css"), scripts("page", "reader", "prose", "attempt")
+    css, js = asset("report.css"), scripts("prose", "page", "reader", "attempt")
     single = held and held.left_out
     return rendered(
         "template.html",
