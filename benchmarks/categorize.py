@@ -31,10 +31,8 @@ TRIALS, PART = 80, 2000
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, attempts=192_000, tokens=2000)
     common.add_rounds(parser, default=3)
-    parser.add_argument("--attempts", type=int, default=192_000, metavar="N")
-    parser.add_argument("--tokens", type=int, default=2000, metavar="T", help="default %(default)s")
     args = parser.parse_args()
     seconds = []
     with common.workdir(args) as folder:

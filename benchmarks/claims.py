@@ -54,8 +54,7 @@ Floats = npt.NDArray[np.float64]
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
-    parser.add_argument("--workers", type=int, default=64, metavar="W", help="default %(default)s")
+    parser = common.parser(__doc__, workers=64)
     parser.add_argument(
         "--questions", type=int, default=50, metavar="M", help="of 80 trials; default %(default)s"
     )

@@ -32,11 +32,17 @@ from bayes_at_n.pipeline.store.runfolder import Run
 out = Console(highlight=False, soft_wrap=True)
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
-    """A parser with the arguments of every benchmark; the module's docstring is the help."""
+def parser(doc: str | None, **numbers: float) -> argparse.ArgumentParser:
+    """A parser with the arguments of every benchmark, and numbers with these defaults.
+
+    The module's docstring is the help.
+    """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    for name, number in numbers.items():
+        option, text = f"--{name.replace('_', '-')}", "default %(default)s"
+        made.add_argument(option, type=type(number), default=number, metavar="N", help=text)
     made.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
     made.add_argument(
         "--workdir",

@@ -38,10 +38,8 @@ Outcomes = npt.NDArray[np.uint8]
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, replicates=REPLICATES, threads=2)
     common.add_rounds(parser, default=1)
-    parser.add_argument("--replicates", type=int, default=REPLICATES, metavar="B")
-    parser.add_argument("--threads", type=int, default=2, metavar="T", help="default 2")
     parser.add_argument("--peer", type=int, default=2, metavar="B", help="replicates with scorio")
     args = parser.parse_args()
     convergence.convergence_at(tasks("realistic")[0], JUDGED, 1)  # compiles

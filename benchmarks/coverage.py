@@ -20,7 +20,6 @@ import argparse
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -192,17 +191,11 @@ def _summary(each: Floats) -> Coverage:
 
 def main() -> None:
     """Simulate and report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--replicates", type=int, default=1000, metavar="B", help="default %(default)s"
-    )
+    parser = common.parser(__doc__, replicates=1000)
     parser.add_argument(
         "--slow", type=int, default=200, metavar="B", help="for bootstraps, default %(default)s"
     )
     parser.add_argument("--quick", action="store_true", help="B = 200 and 40, M = 30 only")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
     args = parser.parse_args()
     if args.quick:
         args.replicates, args.slow = 200, 40

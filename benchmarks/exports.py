@@ -12,7 +12,6 @@ the process with all its threads, and by the clock; start-up is in both.
 
   pyarrow   the attempts read and written again part by part, with the same compression, by a
             process of its own; nothing is sorted or joined
-  json      the same parts read and the texts written as JSON Lines by `json.dumps`
 
 192,000 attempts take 1.3 GB of disk, and up to 6 GB more while a format is measured.
 """
@@ -33,28 +32,21 @@ from benchmarks import common
 LEAST = {"parquet": 100.0}  # MB/s of texts; of all other formats:
 LEAST_OTHER = 30.0
 SCORES = ("hf",)  # formats without attempts
-_READ = """import json, sys
+_READ = """import sys
 from pathlib import Path
 import pyarrow.parquet as pq
-source, target, kind = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+source, target = Path(sys.argv[1]), Path(sys.argv[2])
 target.mkdir()
 for number, path in enumerate(sorted(source.glob("*/*/attempts/*.parquet"))):
     table = pq.read_table(path)
-    if kind == "pyarrow":
-        pq.write_table(table, target / f"{number}.parquet", compression="zstd", row_group_size=512)
-        continue
-    with (target / f"{number}.jsonl").open("w") as file:
-        for row in table.to_pylist():
-            file.write(json.dumps(row, ensure_ascii=False) + "\\n")
+    pq.write_table(table, target / f"{number}.parquet", compression="zstd", row_group_size=512)
 """
 
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, attempts=192_000, runs=20)
     common.add_rounds(parser, default=1)
-    parser.add_argument("--attempts", type=int, default=192_000, metavar="N")
-    parser.add_argument("--runs", type=int, default=20, metavar="R", help="default %(default)s")
     parser.add_argument("--bytes", type=int, default=15_000, metavar="B", help="of text an attempt")
     parser.add_argument("--only", metavar="FORMAT,FORMAT")
     args = parser.parse_args()
@@ -72,7 +64,7 @@ def main() -> None:
                 made.make(path, questions, args.bytes // 3, args.bytes)
         done = args.runs * questions * made.TRIALS
         for _ in range(args.rounds):
-            for name in ("pyarrow", "json", *names):
+            for name in ("pyarrow", *names):
                 found.setdefault(name, []).append(once(name, runs, folder / "out"))
                 common.out.print(f"{name:<10} {found[name][-1]['cpu_s']:8.1f} s of processor time")
     report(found, done * args.bytes / 1e6)
@@ -83,8 +75,8 @@ def once(name: str, runs: Path, out: Path) -> dict[str, float]:
     """Seconds, by the processor and by the clock, and peak MiB of one process; MB on the disk."""
     command = [sys.executable, "-m", "pipeline", "export", f"runs={runs}", f"to={name}"]
     command += [f"out={out}"]
-    if name in ("pyarrow", "json"):
-        command = [sys.executable, "-c", _READ, str(runs), str(out), name]
+    if name == "pyarrow":
+        command = [sys.executable, "-c", _READ, str(runs), str(out)]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -103,14 +95,13 @@ def report(found: dict[str, list[dict[str, float]]], megabytes: float) -> None:
     for name, rounds in found.items():
         cpu, clock = (min(one[key] for one in rounds) for key in ("cpu_s", "clock_s"))
         peak, size = (max(one[key] for one in rounds) for key in ("mib", "mb"))
-        peer = found["pyarrow" if name in ("pyarrow", "parquet", "hub") else "json"]
-        share = min(one["cpu_s"] for one in peer) / cpu
+        share = min(one["cpu_s"] for one in found["pyarrow"]) / cpu
         rows.append([name, megabytes / cpu, megabytes / clock, share, f"{peak:.0f}", f"{size:.0f}"])
         least = LEAST.get(name, LEAST_OTHER)
         if name in FORMATS:
             met = "met" if megabytes / cpu >= least else "NOT met"
             common.out.print(f"{name}: {megabytes / cpu:.0f} MB/s, target {least:g}: {met}")
-    heads = ["", "MB/s of CPU", "MB/s", "of its peer's speed", "peak MiB", "MB written"]
+    heads = ["", "MB/s of CPU", "MB/s", "of pyarrow's speed", "peak MiB", "MB written"]
     common.table(f"{megabytes:.0f} MB of texts", heads, rows)
 
 

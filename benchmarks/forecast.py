@@ -9,9 +9,7 @@ more trials of the same questions at that limit. "None" counts runs of which the
 there is none; "held" is of the others, and its error is binomial.
 """
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,12 +118,8 @@ def one(process: str, seed: int, number: int) -> dict[str, float]:
 
 def main() -> None:
     """Simulate, and print a row for each process."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__, seed=0)
     parser.add_argument("--runs", type=int, default=120, help="of a process, default %(default)s")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every run there, too")
     args = parser.parse_args()
     columns = ["lengths", "none", "held", "±", "gain", "forecast", "width", "possible"]
     rows, record = [], {}

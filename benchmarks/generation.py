@@ -9,7 +9,7 @@ chosen-token log-probs), in alternating order:
   bare                    LLM.generate on the ready list of requests; nothing is written
   stage                   the generate stage in a fresh run folder: prompt log-probs once per
                           question, every attempt durable, the last journal sealed
-  no seeds, no log-probs, nested log-probs, prompt log-probs on every trial
+  no seeds, no log-probs, prompt log-probs on every trial
                           as bare, one thing changed
   prompt log-probs once   one request per question, max_tokens=1: what the stage adds to sampling
   one at a time           a sample of the requests, one LLM.generate call each, scaled up
@@ -35,13 +35,9 @@ MOST, LEAST = 1.05, 15.0  # the targets: stage / bare, one at a time / stage
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, singles=60)
     common.add_work(parser)
     common.add_rounds(parser)
-    parser.add_argument("--singles", type=int, default=60, metavar="K", help="default %(default)s")
-    parser.add_argument(
-        "--only", nargs="*", metavar="VARIANT", help="measure only these besides bare and stage"
-    )
     args = parser.parse_args()
     with common.workdir(args) as folder:
         stage = common.Stage(args, folder)
@@ -58,22 +54,15 @@ def _variants(
     def bare(**changes: Any) -> Callable[[], dict[str, float]]:
         return lambda: _bare(stage, **changes)
 
-    optional = {
+    return {
+        "bare": bare(),
+        "stage": stage.measure,
         "no seeds": bare(seed=None),
         "no log-probs": bare(logprobs=None, flat_logprobs=False),
-        "nested log-probs": bare(flat_logprobs=False),
         "prompt log-probs on every trial": bare(prompt_logprobs=0),
         "prompt log-probs once": lambda: _prompts(stage),
         "one at a time": lambda: _singles(stage, args.singles),
     }
-    chosen = optional if args.only is None else {k: optional[k] for k in _known(args, optional)}
-    return {"bare": bare(), "stage": stage.measure, **chosen}
-
-
-def _known(args: argparse.Namespace, optional: dict[str, Any]) -> list[str]:
-    if unknown := set(args.only) - set(optional):
-        raise common.UserError(f"--only: no {unknown}; there are {', '.join(optional)}")
-    return list(args.only)
 
 
 def requests(
@@ -176,10 +165,9 @@ def _report(stage: common.Stage, found: dict[str, list[dict[str, float]]]) -> di
     cpu = common.ratio(*([m["cpu_s"] for m in found[side]] for side in ("stage", "bare")))
     record["cpu_ratio_to_bare"] = cpu
     common.out.print(common.against_target("the same in processor time of this process", cpu))
-    if "one at a time" in times:
-        single = common.ratio(times["one at a time"], times["stage"])
-        record["one_at_a_time_to_stage"] = single
-        common.out.print(common.against_target("one at a time / stage", single, least=LEAST))
+    single = common.ratio(times["one at a time"], times["stage"])
+    record["one_at_a_time_to_stage"] = single
+    common.out.print(common.against_target("one at a time / stage", single, least=LEAST))
     return record
 
 

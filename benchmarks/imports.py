@@ -5,12 +5,11 @@
     python -m benchmarks.imports --records 4800 --tokens 3000        as scorio-gpqa: with the top 20
 
 Records in the layout of harimo/scorio-trace: 4 tasks x 30 questions x 80 seeds x as many models as
-the number of records gives, in files of one model or, with --mixed, in random order; 80 to a group
-of rows, as there. Texts are random words, which compress about as well as reasoning does. The
-import runs in a child process; its peak is read from outside with psutil, every twentieth of a
-second.
+the number of records gives, in files of one model, 80 to a group of rows, as there. Texts are
+random words, which compress about as well as reasoning does. The import runs in a child process;
+its peak is read from outside with psutil, every twentieth of a second.
 
-  pyarrow         the same files, decoded and thrown away: all columns, and only those imported
+  pyarrow         the same files, all columns, decoded and thrown away
 """
 
 import argparse
@@ -35,19 +34,16 @@ _EACH = len(TASKS) * QUESTIONS * SEEDS
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
-    parser.add_argument("--records", type=int, default=192_000, metavar="N")
+    parser = common.parser(__doc__, records=192_000)
     parser.add_argument("--bytes", type=int, default=15_000, metavar="B", help="of text a record")
     parser.add_argument(
         "--tokens", type=int, default=0, metavar="N", help="a record, with log-probs"
     )
-    parser.add_argument("--mixed", action="store_true", help="records in random order")
     args = parser.parse_args()
     with common.workdir(args) as folder:
         size = make(folder / "records", args)
         common.out.print(f"{args.records} records, {size / 2**20:.0f} MiB of Parquet")
-        whole, whole_cpu = decode(folder / "records", True)
-        plain, plain_cpu = decode(folder / "records", False)
+        whole, whole_cpu = decode(folder / "records")
         seconds, cpu, peak = watched(folder / "records", folder / "runs")
         made = sum(p.stat().st_size for p in (folder / "runs").rglob("*.parquet"))
     record = {
@@ -57,9 +53,6 @@ def main() -> None:
         "pyarrow_s": whole,
         "pyarrow_cpu_s": whole_cpu,
         "times_pyarrow": seconds / whole,
-        "imported_columns_s": plain,
-        "imported_columns_cpu_s": plain_cpu,
-        "times_imported_columns": seconds / plain,
         "peak_mb": peak / 1e6,
         "source_mib": size / 2**20,
         "runs_mib": made / 2**20,
@@ -75,10 +68,8 @@ def make(folder: Path, args: argparse.Namespace) -> int:
     rng = np.random.default_rng(0)
     folder.mkdir()
     pool = np.array([rng.bytes(3).hex() for _ in range(4000)])
-    every = np.arange(args.records)
-    order = rng.permutation(every) if args.mixed else every
     for start in range(0, args.records, _EACH):
-        rows = order[start : start + _EACH]
+        rows = np.arange(start, min(start + _EACH, args.records))
         path = folder / f"{start // _EACH:03d}.parquet"
         writer: Any = None
         for part in np.array_split(rows, max(1, rows.size // SEEDS)):
@@ -135,17 +126,12 @@ def records(rows: Any, pool: Any, rng: np.random.Generator, args: argparse.Names
     return pa.table(columns)
 
 
-def decode(folder: Path, whole: bool) -> tuple[float, float]:
-    """Seconds, and those of processors, for all columns of all files, or for the imported ones."""
+def decode(folder: Path) -> tuple[float, float]:
+    """Seconds, and those of processors, for all columns of all files."""
     began, cpu = time.perf_counter(), time.process_time()
     for path in sorted(folder.iterdir()):
         with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if not whole:
-                others = ("cv3b_label", "tokens")
-                tokens = ["tokens.completion_logprob_list"] * ("tokens" in names)
-                names = [name for name in names if name not in others] + tokens
-            for batch in file.iter_batches(1000, columns=names):
+            for batch in file.iter_batches(1000):
                 del batch
     return time.perf_counter() - began, time.process_time() - cpu
 

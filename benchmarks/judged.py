@@ -21,10 +21,8 @@ pool, half of whose questions are as hard for one as for the other.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,13 +153,9 @@ def row(name: str, replicates: int, seed: int) -> list[list[str]]:
 
 def main() -> None:
     """Simulate, and print the table that docs/verifier.md quotes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__, seed=1)
     parser.add_argument("--rows", default="", metavar="TEXT", help="judges whose names hold TEXT")
     parser.add_argument("--replicates", type=int, default=200, metavar="N", help="of each cell")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there, too")
     args = parser.parse_args()
     names = [name for name in JUDGES if args.rows in name]
     lines = [line for name in names for line in row(name, args.replicates, args.seed)]

@@ -27,8 +27,7 @@ MODELS, QUESTIONS, TRIALS = 20, 30, 80
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
-    parser.add_argument("--replicates", type=int, default=20, help="default %(default)s")
+    parser = common.parser(__doc__, replicates=20)
     parser.add_argument("--seconds", type=float, default=5, help="a method; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the outcomes; default %(default)s")
     args = parser.parse_args()

@@ -34,13 +34,10 @@ MOST = 1.10  # the target: peak at the larger N / peak at the smaller
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, writer_tokens=16_000, writer_questions=5, writer_rate=40.0)
     common.add_work(parser)
     parser.add_argument("--times", type=int, default=10, metavar="K", help="N against K x N")
     parser.add_argument("--writer-only", action="store_true", help="leave the engine out")
-    parser.add_argument("--writer-tokens", type=int, default=16_000, metavar="T")
-    parser.add_argument("--writer-questions", type=int, default=5, metavar="M")
-    parser.add_argument("--writer-rate", type=float, default=40.0, metavar="ATTEMPTS_PER_S")
     parser.add_argument("--one", choices=list(KINDS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:

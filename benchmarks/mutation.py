@@ -26,7 +26,7 @@ from bayes_at_n.pipeline.base.program import ROOT
 MIRRORS = {
     "verifiers/answers/grading.py": ["tests/verifiers/test_grading.py"],
     "pipeline/store/outcomes.py": ["tests/store/test_outcomes.py"],
-    "scoring/ranking/ranks.py": ["tests/scoring/test_ranking.py"],
+    "scoring/ranking/ranks.py": ["tests/scoring/test_ranks.py"],
     "pipeline/base/journal.py": ["tests/base/test_journal.py"],
     "verifiers/judge/calibration.py": ["tests/verifiers/test_calibration.py"],
 }

@@ -25,9 +25,8 @@ _CHECK = "def check(f):\n" + "".join(f"    assert f({x}) == {x * x}\n" for x in 
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, programs=400)
     common.add_rounds(parser)
-    parser.add_argument("--programs", type=int, default=400, metavar="N")
     args = parser.parse_args()
     gold = programs.pack({"test": _CHECK, "prompt": "", "entry_point": "square"})
     numbers = range(args.programs)  # one program in four is wrong; a comment makes each distinct

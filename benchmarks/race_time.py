@@ -208,8 +208,7 @@ def raced(seed: int, models: int, questions: int, until: str) -> Course:
 
 def main() -> None:
     """Simulate and report."""
-    parser = common.parser(__doc__)
-    parser.add_argument("--races", type=int, default=4, metavar="N", help="default %(default)s")
+    parser = common.parser(__doc__, races=4)
     args = parser.parse_args()
     rows: list[list[Any]] = []
     for models, devices, seats, questions, until in SETTINGS:

@@ -78,10 +78,7 @@ def opening(page: Path, times: int = 5) -> dict[str, float]:
 
 def main() -> None:
     """Build, measure, print."""
-    parser = common.parser(__doc__)
-    parser.add_argument("--models", type=int, default=20, metavar="L")
-    parser.add_argument("--questions", type=int, default=30, metavar="M")
-    parser.add_argument("--trials", type=int, default=80, metavar="N")
+    parser = common.parser(__doc__, models=20, questions=30, trials=80)
     args = parser.parse_args()
     made = cohorts(args.models, args.questions, args.trials)
     with common.workdir(args) as folder:

@@ -149,10 +149,7 @@ def opening(page: Path, name: str, trials: int) -> dict[str, float]:
 
 def main() -> None:
     """Make, measure, print."""
-    parser = common.parser(__doc__)
-    parser.add_argument("--models", type=int, default=20, metavar="L")
-    parser.add_argument("--questions", type=int, default=120, metavar="M")
-    parser.add_argument("--trials", type=int, default=80, metavar="N")
+    parser = common.parser(__doc__, models=20, questions=120, trials=80)
     parser.add_argument("--bytes", type=int, default=15_000, metavar="B", help="of a text")
     args = parser.parse_args()
     with common.workdir(args) as folder:

@@ -37,9 +37,8 @@ QUESTIONS, TRIALS = 30, 80
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, cores=2)
     parser.add_argument("--preset", default="paper", help="of configs/study (default %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, metavar="C", help="default %(default)s")
     parser.add_argument("--peer", type=int, default=2, metavar="B", help="replicates with scorio")
     args = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):

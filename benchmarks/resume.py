@@ -38,10 +38,8 @@ _SAME = ("correct", "text", "the same text", "math")
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, questions=2400, trials=80)
     common.add_rounds(parser)
-    parser.add_argument("--questions", type=int, default=2400, metavar="M")
-    parser.add_argument("--trials", type=int, default=80, metavar="N")
     parser.add_argument("--tokens", type=int, nargs="+", default=[28, 1000], metavar="T")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

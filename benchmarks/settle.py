@@ -257,10 +257,8 @@ PARTS = {
 
 def main() -> None:
     """Simulate and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, runs=10_000, processes=1)
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
-    parser.add_argument("--runs", type=int, default=10_000, metavar="R", help="default %(default)s")
-    parser.add_argument("--processes", type=int, default=1, metavar="P", help="default %(default)s")
     args = parser.parse_args()
     unknown = set(args.parts) - set(PARTS)
     if unknown:

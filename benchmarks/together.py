@@ -25,9 +25,8 @@ PARTS, LEAST = 4, 1.3  # the target: apart / together
 
 def main() -> None:
     """Measure and report."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, trials=20)
     common.add_rounds(parser, 3)
-    parser.add_argument("--trials", type=int, default=20, metavar="N", help="default %(default)s")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="other settings")
     args = parser.parse_args()
     rows = [json.loads(line) for line in (ROOT / "demo" / "questions.jsonl").open()]

@@ -282,6 +282,11 @@ def clean_examples(seed: int) -> Examples:
             yield problem, reply, ends
 
 
+def cooled(step: int, steps: int, cool: float) -> float:
+    """Return the share of the full learning rates at a step; they fall in the last share `cool`."""
+    return min(1.0, (step + 1) / WARMUP, max((steps - step) / (cool * steps), 0.05))
+
+
 def warmed(schedule: Callable[[float], float], steps: int) -> Callable[[int], float]:
     """Return the schedule by steps taken, out of `steps`, after a linear warm-up."""
     return lambda step: min(1.0, (step + 1) / VARIANT_WARMUP) * schedule(step / steps)

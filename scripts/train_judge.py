@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from train_demo import WARMUP, Sample, batches, build_model, chat, fit, save
+from train_demo import Sample, batches, build_model, chat, cooled, fit, save
 from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import PROMPT, Case, cases, turn
@@ -70,11 +70,6 @@ def samples(tokenizer: Any, seed: int, short: int, weight: float) -> Iterator[Sa
         yield sample(tokenizer, case, number < short, weight)
 
 
-def rate(step: int, steps: int) -> float:
-    """Return the share of the full learning rates at a step."""
-    return min(1.0, (step + 1) / WARMUP, max((steps - step) / (COOL * steps), 0.05))
-
-
 def main() -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description="Train the tiny judge of the demo.")
@@ -89,7 +84,7 @@ def main() -> None:
     for stage, (steps, short, weight) in enumerate(STAGES):
         stream = samples(tokenizer, SEED + stage, short, weight)
         packed = batches(stream, tokenizer.pad_token_id)
-        for _ in fit(model, packed, partial(rate, steps=steps), steps):
+        for _ in fit(model, packed, partial(cooled, steps=steps, cool=COOL), steps):
             pass
     save(model, tokenizer, args.out)
 

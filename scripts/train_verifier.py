@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from train_demo import WARMUP, Sample, batches, chat, fit, load, save
+from train_demo import Sample, batches, chat, cooled, fit, load, save
 from transformers.utils.logging import disable_progress_bar
 from verifier_task import LABELS, PROMPT, TEMPLATE, Case, cases, turn
 
@@ -81,19 +81,15 @@ def samples(tokenizer: Any, labels: list[int]) -> Iterator[Sample]:
         yield encode(tokenizer, case, labels)
 
 
-def rate(step: int, steps: int) -> float:
-    """Return the share of the full learning rates at a step."""
-    left = (steps - step) / (COOL * steps)
-    return min(1.0, (step + 1) / WARMUP, max(left, 0.05))
-
-
 def train(start: Path, out: Path, steps: int) -> None:
     """Train from the generator in `start`, print the curve, and save to `out`."""
     model, tokenizer = load(start)
     labels = label_ids(tokenizer, chat(tokenizer, TEMPLATE))
     model.lm_head.register_forward_hook(lambda *call: call[-1] / SOFT)
     packed = batches(samples(tokenizer, labels), tokenizer.pad_token_id)
-    for _ in fit(model, packed, partial(rate, steps=steps), steps, adam_rate=ADAM_RATE):
+    for _ in fit(
+        model, packed, partial(cooled, steps=steps, cool=COOL), steps, adam_rate=ADAM_RATE
+    ):
         pass
     save(model, tokenizer, out)
 

@@ -149,9 +149,8 @@ def load(
     """Load the cohorts that settings name, one a dataset, in the order named.
 
     `known`: by dataset and folder tables for `outcomes.read`, of runs that were read already.
-    `gold`: with runs of bits per byte; a cohort of these alone has no models. Raises UserError: no
-    such folder, no run in it, no graded attempt, no question that the runs share. Where something
-    sound is left it is returned, and the rest named in a warning.
+    `gold`: with runs of bits per byte; a cohort of these alone has no models. Where something sound
+    is left it is returned, and the rest named in a warning.
     """
     cohorts: list[Cohort] = []
     faults = []
@@ -287,32 +286,15 @@ def of_runs(
     `folders`: with each None, or its table for `outcomes.read`. Unless runs were `named`, one that
     lacks a question of most runs is left out. `gold`: see `load`.
     """
-    runs, positions, golds = dict[str, Member](), dict[str, dict[str, int]](), dict[str, Run]()
-    broken, unlike = dict[str, str](), dict[str, str]()
-    for name, (folder, table) in zip(selection.names([*folders]), folders.items(), strict=True):
-        try:
-            run = open_run(folder)
-            graded = outcomes.read(run, table=table)
-            by_hash = graded.positions()
-            if (graded.codes != PENDING).any():
-                runs[name], positions[name] = Member(name, run, graded), by_hash
-            elif run.cfg.sampling.likelihood != "gold":
-                raise headline.without_outcomes(run, graded)
-            elif gold:
-                golds[name] = run
-            else:
-                raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
-        except (UserError, OSError) as error:
-            broken[name] = str(error)
-    _leave_out(broken, strict)
+    runs, golds = _read(folders, gold, strict)
     if golds and not runs:
         [ids, *_] = [[row["question_id"] for row in run.questions] for run in golds.values()]
         none = np.zeros((0, len(ids), 0), np.int8)
         return Cohort(dataset, ids, [], [], none, none, gold=golds)
     if not runs:
         raise UserError(f"{dataset}: no graded run; run `{PROGRAM} run` or `grade` first")
-    members, first = list[Member](), next(iter(runs.values()))
-    weights = first.graded.weights
+    members, first, unlike = list[Member](), next(iter(runs.values())), dict[str, str]()
+    weights, positions = first.graded.weights, {n: of.graded.positions() for n, of in runs.items()}
     for name, rows in _shared(dataset, positions, named).items():
         member = replace(runs[name], rows=rows)
         if empty := int((member.graded.codes[rows] == PENDING).all(axis=1).sum()):
@@ -347,6 +329,30 @@ def of_runs(
         weights=weights,
         gold=golds,
     )
+
+
+def _read(
+    folders: Mapping[Path, Any], gold: bool, strict: bool
+) -> tuple[dict[str, Member], dict[str, Run]]:
+    """Read runs with outcomes, by name, and if asked for those of gold texts; leave out others."""
+    runs, golds, broken = dict[str, Member](), dict[str, Run](), dict[str, str]()
+    for name, (folder, table) in zip(selection.names([*folders]), folders.items(), strict=True):
+        try:
+            run = open_run(folder)
+            graded = outcomes.read(run, table=table)
+            graded.positions()  # each question has a hash
+            if (graded.codes != PENDING).any():
+                runs[name] = Member(name, run, graded)
+            elif run.cfg.sampling.likelihood != "gold":
+                raise headline.without_outcomes(run, graded)
+            elif gold:
+                golds[name] = run
+            else:
+                raise UserError(f"{run.path}: has bits per byte and no outcomes; see `score`")
+        except (UserError, OSError) as error:
+            broken[name] = str(error)
+    _leave_out(broken, strict)
+    return runs, golds
 
 
 def padded(codes: Any, trials: int, fill: int = PENDING) -> Any:

@@ -249,9 +249,7 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
 
     The mean weighs datasets by `dataset_weights`; its σ is that of independent scores. Models are
     ordered by the mean of their averages, those that lack a dataset last. Keys of the mean begin
-    with "_", which no dataset's name does. CSV and JSON also hold, of each dataset, half-widths of
-    intervals, ranges of ranks, and ranks by avg without and with `scoring.rule` (Table 2 of arXiv
-    2510.04265).
+    with "_", which no dataset's name does. For Table 2 of arXiv 2510.04265 see CSV and JSON.
     """
     level, names = cfg.scoring.confidence, [cohort.dataset for cohort in cohorts]
     weights = np.array([cfg.dataset_weights.get(name, 1.0) for name in names])
@@ -261,26 +259,17 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         scored = leaderboard.scores(cohort, cfg)
         score, sigma, low, high = scored.headline
         avg, avg_sigma, *_ = scored.avg
-        values = {"score": score, "sigma": sigma, "half": (high - low) / 2}
-        values |= {"ranks": leaderboard.ranges(avg, avg_sigma, level)}
-        values |= {"avg": avg, "avg_sigma": avg_sigma}
         by_rule = leaderboard.ranks(scored, cfg)
-        values |= {"rank": by_rule["none"], "rank_ci": by_rule[cfg.scoring.rule]}
+        values = {"score": score, "sigma": sigma, "half": (high - low) / 2}
+        values |= {"avg": avg, "avg_sigma": avg_sigma, "rank": by_rule["none"]}
+        possible = leaderboard.ranges(avg, avg_sigma, level)
+        values |= {"ranks": possible, "rank_ci": by_rule[cfg.scoring.rule]}
         for i, model in enumerate(cohort.names):
             row = rows.setdefault(model, {"model": model})
             row |= {f"{name}_{key}": of[i] for key, of in values.items()}
             priors[f"{model} on {name}"] = str(scored.prior[i])
     whole = [row for row in rows.values() if all(f"{name}_score" in row for name in names)]
-    for row in whole:
-        for mean, key, spread in (("_mean", "score", "sigma"), ("_mean_avg", "avg", "avg_sigma")):
-            row[mean] = np.mean(weights * [row[f"{name}_{key}"] for name in names])
-            sigmas = weights * [row[f"{name}_{spread}"] for name in names]
-            row[f"{mean}_sigma"] = np.linalg.norm(sigmas) / len(names)
-        row["_mean_half"] = normal_quantile(level) * row["_mean_sigma"]
-    if len(whole) > 1:
-        averages, sigmas = ([row[key] for row in whole] for key in ("_mean_avg", "_mean_avg_sigma"))
-        for row, may in zip(whole, leaderboard.ranges(averages, sigmas, level), strict=True):
-            row["_ranks"] = may
+    _add_means(whole, names, weights, level)
 
     def place(row: dict[str, Any]) -> float:  # by the mean; after these by that of fewer datasets
         fewer = [row[f"{name}_avg"] for name in names if f"{name}_avg" in row]
@@ -294,34 +283,47 @@ def by_dataset(cohorts: Sequence[Cohort], cfg: AnalysisConfig) -> Table:
         Column("_mean_half", "±", sigma="_mean_sigma", minor=1),
     ]
     columns = [Column("model", "model", align="left"), *of_mean * bool(whole)]
-    wide = ("half", "ranks", "rank", "rank_ci")
     for name in names:
-        columns += [
-            Column(f"{name}_score", name, sigma=f"{name}_sigma", half=f"{name}_half", best=True),
-            *(Column(f"{name}_{k}", f"{name} {k}", wide=True) for k in wide),
-        ]
-    halves = [
-        row[f"{name}_half"] for row in rows.values() for name in names if f"{name}_score" in row
-    ]
+        spread, half = f"{name}_sigma", f"{name}_half"
+        columns.append(Column(f"{name}_score", name, sigma=spread, half=half, best=True))
+        wide = ("half", "ranks", "rank", "rank_ci")
+        columns += [Column(f"{name}_{k}", f"{name} {k}", wide=True) for k in wide]
+    halves = [row[f"{name}_half"] for row in order for name in names if f"{name}_half" in row]
     notes = [
         f"{metric}{prior}; {percent(level)} intervals: ± {min(halves):.3f} to {max(halves):.3f}"
     ]
     if whole:
-        of_means = [row["_mean_half"] for row in whole]
-        notes[0] += f", of the mean ± {min(of_means):.3f} to {max(of_means):.3f}"
+        halves = [row["_mean_half"] for row in whole]
+        notes[0] += f", of the mean ± {min(halves):.3f} to {max(halves):.3f}"
         shares = ", ".join(f"{n} {w / len(names):.1%}" for n, w in zip(names, weights, strict=True))
         weighed = f"weighted: {shares}" if np.ptp(weights) else "equally weighted"
-        notes.append(
-            f"mean: of the datasets, {weighed}; rank: possible ranks by that mean,"
-            f" {percent(level)} for all models at once"
-        )
+        at_once = f"possible ranks by that mean, {percent(level)} for all models at once"
+        notes.append(f"mean: of the datasets, {weighed}; rank: {at_once}")
+    return Table("scores by dataset", columns, order, notes + _sizes(cohorts))
+
+
+def _add_means(rows: list[dict[str, Any]], names: list[str], weights: Any, level: float) -> None:
+    """Add the weighted means of datasets to rows of models, and possible ranks by these."""
+    for row in rows:
+        for mean, key, spread in (("_mean", "score", "sigma"), ("_mean_avg", "avg", "avg_sigma")):
+            row[mean] = np.mean(weights * [row[f"{name}_{key}"] for name in names])
+            sigmas = weights * [row[f"{name}_{spread}"] for name in names]
+            row[f"{mean}_sigma"] = np.linalg.norm(sigmas) / len(names)
+        row["_mean_half"] = normal_quantile(level) * row["_mean_sigma"]
+    if len(rows) > 1:
+        avg, sigma = np.array([(row["_mean_avg"], row["_mean_avg_sigma"]) for row in rows]).T
+        for row, possible in zip(rows, leaderboard.ranges(avg, sigma, level), strict=True):
+            row["_ranks"] = possible
+
+
+def _sizes(cohorts: Sequence[Cohort]) -> list[str]:
+    """Write how many questions and trials datasets have, and what differs between their runs."""
     sizes = {cohort.dataset: cohort.outcomes.shape[1:] for cohort in cohorts}
     if len({*sizes.values()}) == 1:
         sizes = {"each dataset": cohorts[0].outcomes.shape[1:]}
-    notes += [f"{name}: {m} questions × {n} trials" for name, (m, n) in sizes.items()]
+    notes = [f"{name}: {m} questions × {n} trials" for name, (m, n) in sizes.items()]
     unlike = by_line({cohort.dataset: cohort.differences for cohort in cohorts})
-    notes += [f"differs: {line}" for line in unlike]
-    return Table("scores by dataset", columns, order, notes)
+    return notes + [f"differs: {line}" for line in unlike]
 
 
 def paired(cfg: AnalysisConfig) -> dict[tuple[str, str], list[Path]]:

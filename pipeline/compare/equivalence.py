@@ -92,17 +92,13 @@ def run(cfg: EquivalenceConfig) -> None:
     both = load(cfg.folders)
     decided, unit = decide(both, cfg.margin / 100)
     replayed = replay(both, cfg.replay) if cfg.replay else None
-    tables = {
-        "scores": of_scores(both, decided, unit),
-        "tokens": of_tokens(both, replayed),
-    }
+    tables = {"scores": of_scores(both, decided, unit), "tokens": of_tokens(both, replayed)}
     unlike, words = both.cohort.differences + _engines(both), sentence(both, decided, cfg, unit)
-    display.show(tables["scores"], tables["tokens"])
-    for line in unlike:
-        results.print(f"differs: {line}")
-    results.print(f"\n{words}")
+    display.show(*tables.values())
+    results.print("\n".join([*(f"differs: {line}" for line in unlike), "", words]))
     first, second = both.cohort.members
-    accuracy = {key: value for key, value in decided._asdict().items() if key != "conclusion"}
+    accuracy = decided._asdict()
+    verdict = accuracy.pop("conclusion")
     record = {
         "settings": asdict(cfg),
         "runs": {member.name: str(member.run.path) for member in (first, second)},
@@ -110,9 +106,9 @@ def run(cfg: EquivalenceConfig) -> None:
         "questions": len(both.cohort.question_ids),
         "trials": len(both.trials[0]),
         "shared_seeds": both.shared,
-        "verdict": decided.conclusion,
+        "verdict": verdict,
         "words": words,
-        "accuracy": {**accuracy, "verdict": decided.conclusion, "unit": unit},
+        "accuracy": {**accuracy, "verdict": verdict, "unit": unit},
         "scores": tables["scores"].rows,
         "tokens": tables["tokens"].rows,
         "engine": replayed and replayed.engine,
@@ -166,10 +162,8 @@ def sentence(both: Pair, e: Equivalence, cfg: EquivalenceConfig, unit: str) -> s
 def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
     """Tabulate accuracy, length and mean log-prob of both, and differences of paired trials."""
     a, b = both.correct()
-    rows: list[dict[str, Any]] = [
-        _row("accuracy", a, b, Summary(e.difference, e.sigma, e.lo, e.hi))
-        | {"smallest": e.smallest, "trials": e.trials}
-    ]
+    own = _row("accuracy", a, b, Summary(e.difference, e.sigma, e.lo, e.hi))
+    rows = [own | {"smallest": e.smallest, "trials": e.trials}]
     for name, key in (("tokens per attempt", "lengths"), ("log-prob per token", "logprobs")):
         sides = zip(both.attempts, both.trials, strict=True)
         first, second = (getattr(of, key)[:, trials] for of, trials in sides)
@@ -186,14 +180,13 @@ def of_scores(both: Pair, e: Equivalence, unit: str) -> Table:
         *columns(number, wide=True, smallest="95% power"),
         Column("trials", f"{unit} needed", None, "{:.0f}", wide=True),
     ]
-    m, n = a.shape
+    (m, n), sample = a.shape, "with the questions as a sample of others like them"
+    drawn = "of the difference on these questions; trials are the draws"
     notes = [
         f"{m} questions, {n} trials of each run, paired; {both.shared} of the {n} share their seed",
-        "low, high: 95% interval of the difference on these questions; trials are the draws",
+        f"low, high: 95% interval{f', {sample}' if unit == 'questions' else f' {drawn}'}",
         "log-prob per token: mean over attempts of each attempt's mean, before temperature",
     ]
-    if unit == "questions":
-        notes[1] = "low, high: 95% interval, with the questions as a sample of others like them"
     return Table(" and ".join(both.cohort.names), heads, rows, notes)
 
 
@@ -364,9 +357,7 @@ def replay(pair: Pair, most: int) -> Replay:
     """Give attempts of A to B's engine as prompts, spread evenly over questions and trials.
 
     The engine is loaded as the settings in B's folder say, with the room that B's own attempts had.
-    What of A is longer is cut there, as is the last token of an attempt that fills the room. Raises
-    UserError: A stored no tokens or log-probs, B's prompts are other tokens, or its engine cannot
-    be loaded, fails, or gives no log-probs of prompts.
+    What of A is longer is cut there, as is the last token of an attempt that fills the room.
     """
     for member in pair.cohort.members:
         if member.run.cfg.prompt.shuffle == "trial" or member.run.cfg.prompt.variants:
@@ -410,12 +401,10 @@ def _chosen(pair: Pair, most: int) -> list[tuple[int, int]]:
 
 def _prompts(pair: Pair) -> tuple[list[list[int]], int]:
     """Read the prompts of both runs, (M,), which are the same tokens, and the room B's had."""
-    by_id = [{row["question_id"]: row for row in m.run.questions} for m in pair.cohort.members]
     run_a, run_b = (member.run for member in pair.cohort.members)
-    ids = zip(*(member.question_ids for member in pair.cohort.members), strict=True)
     prompts, room = list[list[int]](), 0
-    for of_a, of_b in ids:
-        prompt, row = by_id[0][of_a]["prompt_token_ids"], by_id[1][of_b]
+    for of_a, of_b in zip(*(member.rows for member in pair.cohort.members), strict=True):
+        prompt, row = run_a.questions[of_a]["prompt_token_ids"], run_b.questions[of_b]
         if prompt is None or prompt != row["prompt_token_ids"]:
             raise UserError(
                 f"{run_b.path / 'questions.parquet'}: prompt_token_ids: those of question"

@@ -34,14 +34,11 @@ ByRubric = dict[str, tuple[Rubric, Categories]]  # by name: a rubric, and the co
 def categories(cohort: Cohort, cfg: AnalysisConfig) -> ByRubric:
     """Assign every attempt's category under each rubric that all runs have signals for.
 
-    `rubric` names rubrics (none: all of configs/rubric) and weights; `thresholds` says whose
-    quantiles: of all models together (`scope` cohort), of each model alone (model), or a `file`'s.
     Returns by name each rubric and its categories 0..C, int8, shape (L, M, N), -1 where an attempt
     lacks a grade or a verdict. Rubrics that need what a run lacks are left out with a warning.
     Rubrics that were imported come first, where all runs have them with equal names and weights.
-    Empty for a cohort without members. Raises UserError: a run without current signals; a rubric
-    that was named and cannot be made; one that leaves a hole or an undeclared overlap; frozen
-    thresholds of another dataset.
+    Raises UserError: a run without current signals; a rubric that was named and cannot be made; one
+    that leaves a hole or an undeclared overlap; frozen thresholds of another dataset.
 
     Source: arXiv 2510.04265, appendix D and Table 4; pooling is our reading (docs/rubrics.md).
     """

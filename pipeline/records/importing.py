@@ -168,13 +168,13 @@ def _summarise(runs: Runs, targets: list[Path]) -> None:
         note(f"import: {dataset}: {', '.join(numbers)}, up to {most}")
         texts = [p for p in targets if p.parent.name == dataset and (p / "attempts").is_dir()]
         unknown = sum(not (question.own or question).gold for question in known)
+        if ungraded := sum(run.ungraded for run in planned):
+            command = f"; `{PROGRAM} grade {targets[0].parents[1] / dataset}/*` grades all"
+            what = f"{plural(ungraded, 'attempt')} without an outcome"
+            note(f"import: {dataset}: {what}{command * bool(texts and not unknown)}")
         if unknown and texts:
             what = f"{plural(unknown, 'question')} without a gold answer"
             warn(f"import: {dataset}: {what}; do not `grade` (questions=FILE gives them)")
-        elif ungraded := sum(run.ungraded for run in planned) if texts else 0:
-            command = f"{PROGRAM} grade {texts[0].parent}/*"
-            what = f"{plural(ungraded, 'attempt')} without an outcome"
-            note(f"import: {dataset}: {what}; `{command}` grades all")
 
 
 _GZIP = b"\x1f\x8b"

@@ -79,8 +79,8 @@ def categorize(run: Run) -> None:
         limits = _thresholds(attempts)
         codes, left_out = assigned(attempts, rubrics, limits["values"], bool(run.cfg.rubric.names))
         common = {"thresholds": limits, "made_from": signals.made_from(run)}
-        for old in [*folder.glob("*.p[nd][gf]"), *(folder / f"{n}.parquet" for n in left_out)]:
-            old.unlink(missing_ok=True)  # figures, and rubrics that are left out now
+        for name in left_out:
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
         for name, category in codes.items():
             labels = {"labels": _labels(rubrics[name], attempts, limits)}
             rows = attempts.keys.append_column("category", pa.array(category))

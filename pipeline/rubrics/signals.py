@@ -13,46 +13,39 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import Meter, note_alone, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Derived
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 LONGEST = 32_768  # tokens by which token_ratio divides, whatever the run's limit
 OF_ATTEMPTS = ("token_ratio", "repeated_pattern", "completion_bpt")
 MEASURED = pa.schema([SIGNALS.field(name) for name in (*KEY, *OF_ATTEMPTS)])
-SIGNALS_TABLE = Derived("signals", MEASURED, "categorize", 1)
+SIGNALS_TABLE = tables.Derived("signals", MEASURED, "categorize", 1)
 SOURCES = ("attempts", "grades", "verdicts", "means", "questions.parquet")  # of a run folder
 _READ = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
 
 
+@shards.relisted
 def make(run: Run) -> None:
     """Measure new parts of attempts, a batch at a time. Raises DamagedData: some are unreadable."""
     damage, pending = shards.Damage(), SIGNALS_TABLE.pending(run, {})
-    try:
-        with Meter("signals, parts", len(pending)) as meter:
-            for part in pending:
-                measured = [MEASURED.empty_table()]
-                for batch in shards.read(part.path, ATTEMPTS, _READ, damage):
-                    ratio = pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST)
-                    repeated = pc.not_equal(batch["finish_reason"], "stop")
-                    bits = _nullable(bits_per_token(batch["logprobs"]))
-                    columns = [*(batch[name] for name in KEY), ratio, repeated, bits]
-                    measured.append(pa.table(columns, names=MEASURED.names).cast(MEASURED))
-                if part.path.suffix == ".journal" or part.path not in damage.lines:
-                    rows = pa.concat_tables(measured)
-                    SIGNALS_TABLE.write(run.path, part.stem, rows, {}, part.mark)
-                meter.advance(1)
-    except OSError as error:
-        if error.errno not in atomic.GONE:
-            raise
-        make(run)  # a journal was sealed since the listing
-        return
+    with Meter("signals, parts", len(pending)) as meter:
+        for part in pending:
+            measured = [MEASURED.empty_table()]
+            for batch in shards.read(part.path, ATTEMPTS, _READ, damage):
+                ratio = pc.divide(batch["completion_tokens"].cast(pa.float64()), LONGEST)
+                repeated = pc.not_equal(batch["finish_reason"], "stop")
+                bits = _nullable(bits_per_token(batch["logprobs"]))
+                columns = [*(batch[name] for name in KEY), ratio, repeated, bits]
+                measured.append(pa.table(columns, names=MEASURED.names).cast(MEASURED))
+            if part.path.suffix == ".journal" or part.path not in damage.lines:
+                rows = pa.concat_tables(measured)
+                SIGNALS_TABLE.write(run.path, part.stem, rows, {}, part.mark)
+            meter.advance(1)
     SIGNALS_TABLE.sweep(run)
     runfolder.set_aside_attempts(run, damage)
 

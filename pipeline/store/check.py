@@ -29,8 +29,7 @@ from bayes_at_n.pipeline.store.runfolder import Run
 TORN = "unfinished last frame"  # of a journal, when its worker was killed
 _ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, OSError, ValueError, KeyError)
 _ERRORS += (RecursionError, UserError, MemoryError, zipfile.BadZipFile, zlib.error)
-# Suffixes of files that can be checked.
-CHECKED = (".parquet", ".journal", ".json", ".jsonl", ".npz", ".yaml")
+CHECKED = (".parquet", ".journal", ".json", ".jsonl", ".npz", ".yaml")  # suffixes
 _DERIVED = ("grades", "verdicts", "signals")  # folders of derived tables
 
 

@@ -36,9 +36,8 @@ DEFAULTS: dict[str, Any] = {
     **{f"sampling.repetition_detection.{k}": 0 for k in asdict(RepetitionDetection())},
     "sampling.json_schema": {},
 }
-_ARGUMENTS = yaml.load(
-    Path(trust.__file__).with_name("engine_args.yaml").read_bytes(), yaml.CSafeLoader
-)
+_FILE = Path(trust.__file__).with_name("engine_args.yaml")
+_ARGUMENTS = yaml.load(_FILE.read_bytes(), yaml.CSafeLoader)
 CHANGES, RESOURCES = {*_ARGUMENTS["changes"]}, {*_ARGUMENTS["resources"]}  # engine arguments
 
 

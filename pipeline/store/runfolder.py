@@ -160,10 +160,8 @@ def check_same(run: Run, identity: dict[str, Any], raising: bool = False) -> dic
 
 def _restored(path: Path, fault: str, files: Sequence[Path]) -> dict[str, Any]:
     """Restore a manifest from attempts. Raises UserError: they have no identity, or several."""
-    tagged = {
-        file: entries for file in files if HASH.encode() in (entries := shards.metadata(file))
-    }
-    runs = {entries[HASH.encode()]: file.name for file, entries in tagged.items()}
+    tagged = {path: of for path in files if HASH.encode() in (of := shards.metadata(path))}
+    runs = {of[HASH.encode()]: path.name for path, of in tagged.items()}
     with contextlib.suppress(KeyError, ValueError, RecursionError, TypeError):
         [hash_] = runs
         file = max(tagged, key=lambda file: file.name.lstrip("_"))  # has the highest raised cap

@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,6 +38,7 @@ Keep = Container[tuple[str, int]] | None  # keys of the rows to read; None: all
 _HEAVY = {"text", "token_ids", "logprobs"}  # columns that are read one row group at a time
 _AT_ONCE = 32  # row groups of other columns, where the cost is per call
 _TAKEN = "-taken"  # suffix of a journal that another process than its writer seals
+Listing = TypeVar("Listing", bound=Callable[..., Any])
 _UPTO = re.compile(r"\d{5}-upto(\d+)(-[a-z]+)*$")
 
 
@@ -55,6 +56,21 @@ class Damage:
 
     def __str__(self) -> str:
         return "; ".join(line for lines in self.lines.values() for line in lines)
+
+
+def relisted(function: Listing) -> Listing:
+    """Call a function again if a journal was sealed since it had listed the files of a table."""
+
+    @functools.wraps(function)
+    def again(*args: Any, **kwargs: Any) -> Any:
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except OSError as error:
+                if error.errno not in atomic.GONE:
+                    raise
+
+    return again  # type: ignore[return-value]
 
 
 def write_part(path: Path, table: pa.Table, rows_per_group: int = ROWS_PER_GROUP) -> None:
@@ -96,11 +112,10 @@ def without_pandas() -> None:
 
 def fingerprint(path: Path) -> str:
     """Return size and modification time of a file; empty if there is none."""
-    try:
+    with contextlib.suppress(OSError):
         status = path.stat()
-    except OSError:
-        return ""
-    return f"{status.st_size} {status.st_mtime_ns}"
+        return f"{status.st_size} {status.st_mtime_ns}"
+    return ""
 
 
 def put_aside(path: Path, suffix: str = ".damaged") -> None:
@@ -327,19 +342,17 @@ def stem(path: Path) -> str:
     return path.stem.removeprefix(HIDDEN)
 
 
+@relisted
 def files(folder: Path) -> list[Path]:
     """Return parts, and journals without one, in reading order. Raises: see `untrusted.check`."""
     if folder.is_symlink() and not folder.exists():
         untrusted.check(folder)
     by_stem: dict[str, Path] = {}
-    try:
-        listed = os.listdir(folder) if folder.is_dir() else []
-        for name in sorted(listed, key=lambda name: name.endswith(".parquet")):  # the part wins
-            if name.endswith((".journal", ".parquet")) and not name.startswith("."):
-                untrusted.check(path := folder / name)
-                by_stem[stem(path)] = path
-    except FileNotFoundError:  # sealed since the listing
-        return files(folder)
+    listed = os.listdir(folder) if folder.is_dir() else []
+    for name in sorted(listed, key=lambda name: name.endswith(".parquet")):  # the part wins
+        if name.endswith((".journal", ".parquet")) and not name.startswith("."):
+            untrusted.check(path := folder / name)
+            by_stem[stem(path)] = path
     return [by_stem[name] for name in sorted(by_stem, key=reading_order)]
 
 

@@ -24,7 +24,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
@@ -155,22 +154,18 @@ class Rows(NamedTuple):
     pending: int
 
 
+@shards.relisted
 def parts(folder: Path, damage: shards.Damage | None = None) -> list[Part]:
     """Return the files of a sampled table in reading order; those of other runs go to `damage`."""
     listed = list[Part]()
     for path in shards.files(folder):
-        try:
-            if reason := shards.of_another_run(path):
-                (damage or shards.Damage()).add(path, reason)
-                continue
-            with path.open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(0, size - _FOOTER))
-                end = 0 if path.suffix == ".journal" else zlib.crc32(file.read())
-        except OSError as error:
-            if error.errno not in atomic.GONE:
-                raise
-            return parts(folder, damage)  # sealed since the listing
+        if reason := shards.of_another_run(path):
+            (damage or shards.Damage()).add(path, reason)
+            continue
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _FOOTER))
+            end = 0 if path.suffix == ".journal" else zlib.crc32(file.read())
         listed.append(Part(path, shards.stem(path), f"{path.suffix[1:]} {size} {end:08x}"))
     return listed
 
@@ -269,14 +264,10 @@ class Derived:
                 shards.put_aside(path)
         return table, str(damage)
 
+    @shards.relisted
     def read(self, run: Run, names: Sequence[str], inputs: Inputs | None) -> Rows:
         """Read the first row of every key. Raises Stale: made with other `inputs`; None: any."""
-        try:
-            pieces = [*self._pieces(run, names, inputs)]
-        except OSError as error:
-            if error.errno not in atomic.GONE:
-                raise
-            return self.read(run, names, inputs)  # a journal was sealed since the listing
+        pieces = [*self._pieces(run, names, inputs)]
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in pieces)])
         has_row = np.array([rows is not None for keys, rows in pieces for _ in keys], bool)
         unique, first = np.unique(keys, return_index=True)

@@ -6,7 +6,6 @@ noise that is independent between checkpoints falls by a factor of N.
 Source: Li et al., "Model merging in pre-training of large language models" (2025); MaP, eq. 3-6.
 """
 
-import contextlib
 import os
 import shutil
 import time
@@ -55,7 +54,8 @@ def merge(sources: Sequence[Path], out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(out)  # a killed merge may have left it
     signals: list[int] = []
-    with children.handled_by(lambda number, _: signals.append(number)), _held(out):
+    held = lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
+    with children.handled_by(lambda number, _: signals.append(number)), held:
         if os.path.lexists(out):
             raise UserError(f"out={out}: exists already; name another folder, or remove this one")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -106,10 +106,6 @@ def remove(out: Path) -> None:
     """Delete a merged checkpoint, renamed first so that no partial checkpoint has its name."""
     shutil.rmtree(_temporary(out), ignore_errors=True)
     shutil.rmtree(out.rename(_temporary(out)))
-
-
-def _held(out: Path) -> contextlib.AbstractContextManager[None]:
-    return lease.held(out.with_name(f".{out.name}.merge.lease"), f"merging {out.name}")
 
 
 def _temporary(out: Path) -> Path:

@@ -44,15 +44,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Pairs(NamedTuple):
-    """The run folders of L models, before and after, in one order."""
-
-    before: list[Path]
-    after: list[Path]
-
-
-def pair(cfg: ReversalConfig) -> Pairs:
-    """Pair the runs that settings name, one by one.
+def pair(cfg: ReversalConfig) -> tuple[list[Path], list[Path]]:
+    """Pair the run folders, before and after, that settings name, one by one.
 
     Patterns keep their order. The matches of one pattern are in natural order of their names
     without the words at either end that all share, so `a-base`, `a-m-base` come in the same order
@@ -70,7 +63,7 @@ def pair(cfg: ReversalConfig) -> Pairs:
         )
     if len(before) < 2:
         raise UserError(f"before= names one run, {before[0].name}; a ranking needs 2 or more")
-    return Pairs(before, after)
+    return before, after
 
 
 def _side(key: str, patterns: Sequence[str]) -> list[Path]:
@@ -152,8 +145,8 @@ def run(cfg: ReversalConfig) -> None:
 
     Raises UserError: the runs cannot be compared. OSError: the folder cannot be written.
     """
-    pairs = pair(cfg)
-    models, paths = len(pairs.before), [*pairs.before, *pairs.after]
+    before, after = pair(cfg)
+    models, paths = len(before), [*before, *after]
     cohort, twins = stacked(paths), greedy_twins(paths)
     greedy = None if twins is None else stacked(twins, cohort)
     outcomes = cohort.matrix()
@@ -177,15 +170,15 @@ def run(cfg: ReversalConfig) -> None:
     tabular.show(ranked, rates_table)  # ranks by other protocols are in the files
     results.print()
 
-    folder = Path(cfg.out).expanduser() if cfg.out else pairs.before[0].parent / "_prr"
+    folder = Path(cfg.out).expanduser() if cfg.out else before[0].parent / "_prr"
     figures = _figures(rates, rows, short, size, cfg)
     record = {
         "settings": asdict(cfg),
         "dataset": cohort.dataset,
         "questions": questions,
         "pairs_of_runs": [
-            {"before": str(before), "after": str(after)}
-            for before, after in zip(*pairs, strict=True)
+            {"before": str(one), "after": str(other)}
+            for one, other in zip(before, after, strict=True)
         ],
         "protocols": rows,
         "ranks": by_model,

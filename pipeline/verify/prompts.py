@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -292,6 +291,7 @@ class Plan(NamedTuple):
         return range(*[*self.starts, total][batch : batch + 2])
 
 
+@shards.relisted
 def texts_to_judge(run: Run, template: str) -> pa.Table:
     """Return all attempts, ordered by question and trial, with the hash of what is judged of each.
 
@@ -301,12 +301,7 @@ def texts_to_judge(run: Run, template: str) -> pa.Table:
     """
     judge, listed = run.cfg.dataset.judge, parts(run.attempts)
     with_answer = uses_answer(template)
-    try:
-        keys_by_part = [keys_of(run, part) for part in listed]
-    except OSError as error:
-        if error.errno not in atomic.GONE:
-            raise
-        return texts_to_judge(run, template)  # a journal was sealed since the listing
+    keys_by_part = [keys_of(run, part) for part in listed]
     stems = np.repeat([part.stem for part in listed], [*map(len, keys_by_part)])
     keys, first = np.unique(np.concatenate(keys_by_part), return_index=True)
     keys, first = keys[keys >= 0], first[keys >= 0]

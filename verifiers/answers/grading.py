@@ -175,23 +175,19 @@ def _refusal(text: str) -> str | None:
 
 def _grade_cheaply(gold: str, answer: str, kind: str, conventions: Conventions) -> Grade | None:
     try:
-        return _decided(gold, answer, kind, conventions)
+        if compare := kinds.KINDS[kind].compare:
+            said, why = compare(gold, answer, conventions)
+            return Grade(said, kind, why)
+        decision = decide(gold, answer, conventions)
+        if decision is not None:
+            outcome: Outcome = "correct" if decision.equal else "wrong"
+            return Grade(outcome, decision.layer, _REASONS[decision.layer][outcome])
+        # A refused text can still be the same text; anything else about it is unknown.
+        for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
+            if reason := _refusal(text):
+                return Grade("unparsable", "limits", f"the {side} is not read: {reason}")
     except Exception as error:  # whatever hostile text brings about is the outcome of that text
         return failed(error)
-
-
-def _decided(gold: str, answer: str, kind: str, conventions: Conventions) -> Grade | None:
-    if compare := kinds.KINDS[kind].compare:
-        said, why = compare(gold, answer, conventions)
-        return Grade(said, kind, why)
-    decision = decide(gold, answer, conventions)
-    if decision is not None:
-        outcome: Outcome = "correct" if decision.equal else "wrong"
-        return Grade(outcome, decision.layer, _REASONS[decision.layer][outcome])
-    # A refused text can still be the same text; anything else about it is unknown.
-    for side, text in (("gold answer", unboxed(gold)), ("answer", answer)):
-        if reason := _refusal(text):
-            return Grade("unparsable", "limits", f"the {side} is not read: {reason}")
     return None
 
 

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import regex
 
 from bayes_at_n.verifiers.answers import choice, own
+from bayes_at_n.verifiers.code import programs
 from bayes_at_n.verifiers.maths.boxed import (
     Extraction,
     Policy,
@@ -281,18 +282,6 @@ def _match(text: str, asked: Asked) -> Extraction:
     return Extraction(groups[0].strip(), "boxed", "the last match")
 
 
-def _program(text: str, asked: Asked) -> Extraction:
-    from bayes_at_n.verifiers.code import programs
-
-    return programs.find(text, asked.gold)
-
-
-def _tests(gold: str) -> str | None:
-    from bayes_at_n.verifiers.code import programs
-
-    return programs.unusable(gold)
-
-
 # A kind that asks somebody else has no `compare`, and a layer of its own in `grading`.
 KINDS = {
     "math": Kind(_boxes, None),
@@ -308,6 +297,6 @@ KINDS = {
         lambda gold: None if _gold_number(gold) else "it is not one number",
     ),
     "regex": Kind(_match, _compare_texts),
-    "code": Kind(_program, None, _tests),
+    "code": Kind(lambda text, asked: programs.find(text, asked.gold), None, programs.unusable),
     "python": Kind(lambda text, _: Extraction(text, "boxed"), None),
 }

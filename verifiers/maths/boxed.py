@@ -137,7 +137,7 @@ def _closed(text: str, start: int) -> tuple[list[_Box], bool]:
         if token["box"]:
             opened = opened or token["open"] is not None
             if token["open"]:
-                hidden = _is_hidden(text, token.start())
+                hidden = _HIDDEN.search(text, max(0, token.start() - 40), token.start())
                 stack.append(None if hidden else (token.end(), token.start()))
             elif token["bare"]:
                 closed.append(_Box(*token.span("bare"), token.start()))
@@ -158,10 +158,6 @@ def _outer(boxes: list[_Box]) -> dict[int, _Box]:
             outer[box.start] = around[-1]
         around.append(box)
     return outer
-
-
-def _is_hidden(text: str, at: int) -> bool:
-    return _HIDDEN.search(text, max(0, at - 40), at) is not None
 
 
 def _content(text: str, box: _Box, outer: Mapping[int, _Box]) -> str:

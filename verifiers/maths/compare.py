@@ -246,7 +246,8 @@ class _Pair:
         (kind, items), (other, others) = read_list(gold), read_list(answer)
         kinds = {kind, other}
         if kinds & {"ratio", "cases"}:
-            return kind == other and _SPECIAL[kind](self, items, others)
+            same = self.ratios if kind == "ratio" else self.cases
+            return kind == other and same(items, others)
         if "matrix" in kinds:
             if kinds == {"matrix", "()"}:
                 items, others = (_column(side) for side in (items, others))
@@ -337,9 +338,6 @@ class _Pair:
             and not ((number := read_number(side[0])) and 10**400 % number.value.denominator == 0)
             for side in sides
         )
-
-
-_SPECIAL: dict[str, Callable[..., bool]] = {"ratio": _Pair.ratios, "cases": _Pair.cases}
 
 
 def _column(items: list[Any]) -> list[str]:
