@@ -143,10 +143,8 @@ def expect(basis: Basis, goal: Goal, budget: BudgetConfig) -> Simulated:
         raise UserError(f"budget.{unit}: the cost of an attempt is unknown; set {least[unit]}")
     first = float(cost.sum()) * basis.p.shape[-1] * goal.looks[0]
     if first > limit:
-        raise UserError(
-            f"budget.{unit}={limit:g}: the first look, after {goal.looks[0]} trials, costs"
-            f" {first:.3g}; block=N looks sooner"
-        )
+        look = f"the first look, after {goal.looks[0]} trials, costs {first:.3g}"
+        raise UserError(f"budget.{unit}={limit:g}: {look}; block=N looks sooner")
     requested = target(goal)
     if requested is None:
         return _widths(basis, goal, cost, float(limit))

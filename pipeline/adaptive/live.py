@@ -58,10 +58,8 @@ LOADING = 0.05  # of the time, where models take turns in a place
 def settle(plan: Plan) -> tuple[Course, Outcomes]:
     """Sample until it is decided or all trials are used; return looks and what they were seen in.
 
-    Raises:
-        UserError: the folder holds another plan, or looks at other outcomes.
-        Unfinished: a run failed or was stopped; the same command goes on.
-        Interrupted: as a run, when a signal came.
+    Raises UserError: the folder holds another plan; Unfinished: a run failed or was stopped;
+    Interrupted: a signal came. The same command goes on.
     """
     begin(plan)
     announced, why = 0, ""

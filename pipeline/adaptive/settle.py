@@ -121,11 +121,7 @@ def _tell(seen: Course, record: dict[str, Any]) -> None:
 def submit(settings: list[str], dry_run: bool = False) -> None:
     """Queue runs on a Slurm cluster, or a race: settle, then verify, score and report of each run.
 
-    Args:
-        settings: of a race as of `settle`, and `stages`; or its folder. Else as of `run`.
-        dry_run: print the scripts and write nothing.
-
-    Raises UserError: a setting, a folder or a run cannot work, or Slurm refused.
+    `settings`: of a race as of `settle`, and `stages`, or its folder; else as of `run`.
     """
     race = any((Path(of) / RECORD).is_file() for of in compose.folders_of(settings)[0])
     if not race and not config.of_key("until", settings):
@@ -172,11 +168,10 @@ def settle_bank(planned: Plan, cfg: SettleConfig) -> None:
     display.print_json(record)
     display.show(table)
     for row in rows:
-        results.print(
-            f"{row['outcome']}: {row['model']} on"
-            f" {row['dataset']}: {row['score']:.3f} ({row['low']:.3f} to {row['high']:.3f}) on all"
-            f" {row['questions']:,} questions, of which {row['asked']:,} were sampled"
-        )
+        score = f"{row['score']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        of_all = f"{row['questions']:,} questions, of which {row['asked']:,} were sampled"
+        who = f"{row['outcome']}: {row['model']} on {row['dataset']}"
+        results.print(f"{who}: {score} on all {of_all}")
     note(f"saved {selection.write_results(planned.folder, 'bank', record, {'bank': table})[-1]}")
 
 
@@ -191,15 +186,15 @@ def _raced(
         if not all(next(samplers[k], None) for k in np.flatnonzero(open_)):
             break
     open_, stay = _open(banks, planned.goal)
-    last = (
-        "settled" if planned.goal.until.kind == "width" else "best" if stay.sum() == 1 else "tied"
-    )
+    last = "best" if stay.sum() == 1 else "tied"
+    if planned.goal.until.kind == "width":
+        last = "settled"
     rows = []
     for k, (contender, bank) in enumerate(zip(group, banks, strict=True)):
         samplers[k].close()
         run, (low, high) = contender.runs[i], bank.interval()
-        found = {"score": bank.estimate, "low": low, "high": high, "asked": bank.asked}
-        found |= {"questions": bank.questions}
+        found = {"score": bank.estimate, "low": low, "high": high}
+        found |= {"asked": bank.asked, "questions": bank.questions}
         how = {"until": cfg.until, "confidence": level, "trials": looks.reached(run, 1), **found}
         runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {headline.STOPPED: how})
         row: dict[str, Any] = {"model": contender.name, "dataset": run.cfg.dataset.name, **found}

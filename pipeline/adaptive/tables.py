@@ -96,15 +96,14 @@ def verdict(seen: Course) -> str:
         partly = kind == "order" and len(look.groups) > 1
         return f"{text}; so far {ordered} (=: not separated)" if partly else text
     if kind == "width":
-        word = "settled" if settled(seen) else "not settled, though"
+        word = word if settled(seen) else "not settled, though"
         which = "every interval is" if len(names) > 1 else "the interval is"
         return f"{word}: {which} at most {goal.until.width:g} wide{here}"
     elsewhere = ""
     if basis and basis.nearest is not None and look.best is not None:
-        elsewhere = (
-            f"; on similar questions {names[look.best]} is better than {names[basis.nearest]} with"
-            f" probability {chance_in_words(basis.elsewhere)}"
-        )
+        pair = f"{names[look.best]} is better than {names[basis.nearest]}"
+        sure = chance_in_words(basis.elsewhere)
+        elsewhere = f"; on similar questions {pair} with probability {sure}"
     near = f"less than {plural(goal.cfg.margin, 'point')}"
     if kind == "order":
         tied = f" (=: {near} apart)" if len(look.groups) < len(names) else ""
@@ -113,10 +112,8 @@ def verdict(seen: Course) -> str:
     words = {"above": f"better than {goal.until.model}", "tied": f"{near} from {goal.until.model}"}
     words["below"] = f"worse than {goal.until.model}"
     if kind != "above" and goal.until.k > 1:
-        words = {
-            "in": f"in the top {goal.until.k}",
-            "tied": f"tied for the remaining places, {near} apart",
-        }
+        words = {"in": f"in the top {goal.until.k}"}
+        words["tied"] = f"tied for the remaining places, {near} apart"
     elif kind != "above":
         words = {"in": "the best", "tied": f"the best, {near} apart"}
     parts = []

@@ -24,15 +24,12 @@ from bayes_at_n.pipeline.base.program import set_environment
 from bayes_at_n.pipeline.cli.command import run_stages
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import comparison
-from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import Conclusion, conclude
 from bayes_at_n.pipeline.config import analysis, compose
-from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.folder import configured, load_folder
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.engines import callable as functions
-from bayes_at_n.pipeline.engines.callable import name_of
 from bayes_at_n.pipeline.records.trackers import tracked
 from bayes_at_n.pipeline.score.stage import scored
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
@@ -187,8 +184,8 @@ class Rows:
 class Comparison:
     """Models on the questions that they share."""
 
-    cfg: AnalysisConfig
-    cohort: Cohort  # its `matrix()` is (L, M, N), masked where pending
+    cfg: analysis.AnalysisConfig
+    cohort: cohorts_of.Cohort  # its `matrix()` is (L, M, N), masked where pending
 
     @cached_property
     def tables(self) -> dict[str, Table]:
@@ -330,7 +327,7 @@ def of_run(model: Any, dataset: Any, name: str | None, others: Mapping[str, Any]
     if callable(model):
         if name is None:
             raise UserError("name: no value; a model that is a function needs name=NAME")
-        settings |= {**_OF_FUNCTIONS, "model.id": name_of(model)}
+        settings |= {**_OF_FUNCTIONS, "model.id": functions.name_of(model)}
     elif model is not None:
         settings |= _of_group("model", model, "id", "custom")
     if name is not None:

@@ -187,10 +187,7 @@ class Client:
     async def _request(
         self, path: str, body: Mapping[str, Any] | None, most_bytes: int, name: str
     ) -> bytes:
-        """Send one request, a POST if it has a body; return the body of the response.
-
-        `name`: of the request, which a server may repeat in its response.
-        """
+        """Send one request of this name, a POST if it has a body; return the response's body."""
         method, headers = "GET" if body is None else "POST", {"X-Request-Id": name}
         try:
             async with self._session.request(
@@ -267,10 +264,7 @@ class Client:
 
 
 def _socket(address: Any) -> socket.socket:
-    """Return a socket that notices within two minutes that the other machine is gone.
-
-    A request may be silent for an hour. `address`: from `socket.getaddrinfo`.
-    """
+    """Return a socket that notices a lost machine within minutes: answers may take an hour."""
     sock = socket.socket(*address[:3])
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):

@@ -326,10 +326,7 @@ def _batches(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
 
 
 def _device(name: str | None, key: str) -> torch.device:
-    """Return a device by name, by default the first available of GPU, Apple's GPU and CPU.
-
-    Raises UserError: it is not available.
-    """
+    """Return a device by name, by default the first available of GPU, Apple's GPU and CPU."""
     devices = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
     devices += ["mps"] if torch.backends.mps.is_available() else []
     devices += ["cpu"]

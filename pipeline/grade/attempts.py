@@ -20,7 +20,6 @@ from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.metrics import By
 from bayes_at_n.scoring.metrics.probability import option_values
 from bayes_at_n.scoring.numerics.inputs import Floats
-from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.maths.boxed import Extraction
 from bayes_at_n.verifiers.maths.conventions import NO_ANSWER, Grade
 
@@ -150,7 +149,7 @@ def by_likelihood(run: Run, rows: pa.Table) -> pa.Table:
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     right = [golds[name] for name in rows["question_id"].to_pylist()]
     scores = likelihood_values(run.cfg, rows["options"])
-    chosen = [LETTERS[i] for i in scores.argmax(axis=1)]
+    chosen = [verifiers.LETTERS[i] for i in scores.argmax(axis=1)]
     margins = np.sort(scores, axis=1)[:, -2:]
     columns = {name: rows[name] for name in KEY} | {
         "has_box": [True] * len(chosen),

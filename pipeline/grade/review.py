@@ -10,7 +10,6 @@ from bayes_at_n.pipeline.base import atomic
 from bayes_at_n.pipeline.base.console import joined, note_alone
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.outcomes import ruled
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
 
 KINDS = (  # of entries, in the order of the list; entries with suspect gold answers come first
@@ -69,7 +68,7 @@ def _groups(run: Run) -> list[Group]:
     """Return the attempts grouped by question, answer and outcome, largest group first."""
     golds = {row["question_id"]: row["gold"] for row in run.questions}
     keys = ["question_id", "answer", "outcome"]
-    table = ruled(run, [*keys, "layer", "reason"]).group_by(keys, use_threads=False)
+    table = outcomes.ruled(run, [*keys, "layer", "reason"]).group_by(keys, use_threads=False)
     rows = table.aggregate([("layer", "first"), ("reason", "first"), ("trial", "list")])
     groups = rows.rename_columns([*keys, "layer", "reason", "trials"]).to_pylist()
     for group in groups:
@@ -116,7 +115,7 @@ def _counts(run: Run) -> dict[str, Counter[str | None]]:
     """Return the numbers of attempts by answer, for each question's hash."""
     hashes = {row["question_id"]: row["question_hash"] for row in run.questions}
     names, counts = ["question_id", "answer", "outcome"], defaultdict[str, Counter[Any]](Counter)
-    table = ruled(run, names).group_by(names)
+    table = outcomes.ruled(run, names).group_by(names)
     for row in table.aggregate([([], "count_all")]).to_pylist():
         answer = {"correct": RIGHT, "wrong": row["answer"] or NONE}.get(row["outcome"], NONE)
         if digest := hashes.get(row["question_id"]):

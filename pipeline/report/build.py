@@ -168,10 +168,9 @@ def _datasets(
     if any(job.trials != 0 for job in jobs):
         atomic.write_text(side / "katex.js", _library(), sync=False)
     for i, (cohort, (panel, rubrics)) in enumerate(zip(cohorts, made, strict=True)):
-        if cohort.members:
-            gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
-            golds = [gold[qid] for qid in cohort.members[0].question_ids]
-            if cohort.members[0].run.cfg.dataset.answer == "code":
+        for member in cohort.members[:1]:
+            golds = [member.run.questions[row]["gold"] for row in member.rows]
+            if member.run.cfg.dataset.answer == "code":
                 golds = [programs.shown(gold) for gold in golds]
             panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
     return [panel for panel, _ in made]
@@ -195,7 +194,7 @@ def _page(
     """Render the page; `held`: side files that it contains."""
     counts = [panel["counts"] for panel in shown if panel["counts"]]
     readable = any(model["side"] for count in counts for model in count["models"])
-    css, js = asset("report.css"), scripts("page", "reader", "prose", "attempt")
+    css, js = asset("report.css"), scripts("prose", "page", "reader", "attempt")
     single = held and held.left_out
     return rendered(
         "template.html",

@@ -1,17 +1,13 @@
 // The page of `label`: one attempt at a time, which a person labels with a key.
 // Labels stay in the browser, by person and attempt, until they are downloaded.
 
-const { Component, html, render } = htmPreact;
-const count = (number) => number.toLocaleString("en");
 const rows = JSON.parse(document.getElementById("page-data").textContent);
-const kept = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
-const keep = (key, value) => { try { localStorage.setItem(key, value); } catch { /* not kept */ } };
 const nameOf = (row) => JSON.stringify([row.run, row.question_id, row.trial, row.text.length]);
 let [person, labels, at] = ["labels", new Map(), 0];
 function load(name) {
   person = name.replace(/[^\w-]/g, "_") || "labels";
-  keep("bayes-labeler", person);
-  labels = new Map(JSON.parse(kept(`bayes-labels-${person}`) ?? "[]"));
+  stores.set("bayes-labeler", person);
+  labels = new Map(JSON.parse(stores.get(`bayes-labels-${person}`) ?? "[]"));
   show(rows.findIndex((row) => labelOf(row) === undefined));
 }
 const CHOICES = [["y", true, "✓ correct"], ["n", false, "✗ not correct"], ["u", null, "? cannot tell"]];
@@ -26,7 +22,7 @@ function show(place) {
 }
 function say(label) {
   labels.set(nameOf(rows[at]), label);
-  keep(`bayes-labels-${person}`, JSON.stringify([...labels]));
+  stores.set(`bayes-labels-${person}`, JSON.stringify([...labels]));
   const next = rows.findIndex((row, i) => i > at && labelOf(row) === undefined);
   show(next < 0 ? at + 1 : next);
 }
@@ -64,4 +60,4 @@ document.addEventListener("keydown", (event) => {
   if (choice) say(choice[1]);
   else keys[event.key]?.();
 });
-addEventListener("load", () => load(kept("bayes-labeler") ?? "")); // all scripts are there
+addEventListener("load", () => load(stores.get("bayes-labeler") ?? "")); // all scripts are there

@@ -111,7 +111,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 
 def _page(rows: list[dict[str, Any]]) -> str:
     """Render the page; its scripts are the only ones that may run."""
-    parts = {"css": build.asset("report.css"), "js": build.scripts("label", "prose")}
+    parts = {"css": build.asset("report.css"), "js": build.scripts("prose", "label")}
     parts["library"] = build.asset("katex.min.js")
     policy, sound = build.policy(*parts.values()), {k: Markup(of) for k, of in parts.items()}
     return build.rendered("label.html", policy=policy, rows=rows, **sound)

@@ -1,17 +1,11 @@
 // The page: datasets as tabs, tables that sort, themes, keys, and the addresses of attempts.
 // What data holds is set as text: elements are made by Preact or one by one, never parsed.
 
-const { Component, html, render } = htmPreact;
 const byId = (id) => document.getElementById(id);
 const page = JSON.parse(byId("page-data").textContent);
-const stores = {
-  get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
-  set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered */ } },
-};
 const words = (text) => text.replaceAll("_", " ");
 const fixed = (number, digits) => (number === null ? "–" : number.toFixed(digits));
 const chance = (number) => (number === null ? "–" : number < 0.005 ? "<0.01" : number > 0.995 ? ">0.99" : number.toFixed(2));
-const count = (number) => number.toLocaleString("en");
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 const named = (name) => html`<bdi>${name}</bdi>`;
 

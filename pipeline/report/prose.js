@@ -1,3 +1,12 @@
+// What pages share: what a browser remembers, and texts of models, with their mathematics.
+
+const { Component, html, render } = htmPreact;
+const count = (number) => number.toLocaleString("en");
+const stores = {
+  get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
+  set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered */ } },
+};
+
 // Mathematics of a text that is looked at: found, converted by KaTeX, and built anew piece by piece.
 // What models wrote is hostile: KaTeX trusts nothing and expands little here, and of what it makes
 // only sound elements and attributes get into the page. What fails stays as it was written.

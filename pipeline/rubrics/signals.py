@@ -19,13 +19,12 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, SIGNALS
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Derived
 from bayes_at_n.scoring.numerics.inputs import Floats
 
 LONGEST = 32_768  # tokens by which token_ratio divides, whatever the run's limit
 OF_ATTEMPTS = ("token_ratio", "repeated_pattern", "completion_bpt")
 MEASURED = pa.schema([SIGNALS.field(name) for name in (*KEY, *OF_ATTEMPTS)])
-SIGNALS_TABLE = Derived("signals", MEASURED, "categorize", 1)
+SIGNALS_TABLE = tables.Derived("signals", MEASURED, "categorize", 1)
 SOURCES = ("attempts", "grades", "verdicts", "means", "questions.parquet")  # of a run folder
 _READ = [*KEY, "finish_reason", "completion_tokens", "logprobs"]
 

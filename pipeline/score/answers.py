@@ -33,7 +33,6 @@ from bayes_at_n.pipeline.store.outcomes import (
     graded,
 )
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Ints
 from bayes_at_n.scoring.metrics.metric import ANSWERS, CONFIDENCE, VERIFIER, Metric
 from bayes_at_n.verifiers.maths.boxed import final_part
 
@@ -44,7 +43,7 @@ _STATED = re.compile(r"confidence\W{0,12}(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", re.IGN
 _END = 2000  # characters of an answer that may state it
 
 
-def classes_of(run: Run) -> Ints:
+def classes_of(run: Run) -> tables.Ints:
     """Return the class of each attempt's answer: PENDING, NONE, RIGHT, or a wrong one; (M, N).
 
     Wrong answers of a question are 2, 3, ..., from the most common one on. Answers that the rule

@@ -13,7 +13,6 @@ from bayes_at_n.pipeline.config.settings import CapsConfig
 from bayes_at_n.pipeline.display.table import Column, Table, columns
 from bayes_at_n.pipeline.score.headline import compute, named
 from bayes_at_n.pipeline.store import outcomes
-from bayes_at_n.pipeline.store.outcomes import Lengths, capped
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring.numerics.results import Summary
 
@@ -32,7 +31,7 @@ COLUMNS = (
 Forecast = tuple[dict[str, Any], str]  # and a line about it
 
 
-def check(run: Run, matrix: Any, lengths: Lengths) -> None:
+def check(run: Run, matrix: Any, lengths: outcomes.Lengths) -> None:
     """Raise UserError where some graded attempt does not say its tokens."""
     graded = ~np.ma.getmaskarray(matrix)  # type: ignore[no-untyped-call]
     if lacking := int((graded & (lengths.tokens < 0)).sum()):
@@ -64,7 +63,7 @@ def what(settings: CapsConfig) -> list[str]:
     ]
 
 
-def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
+def chosen(run: Run, caps: Sequence[str], lengths: outcomes.Lengths) -> list[int]:
     """Return the limits asked for; auto: powers of two, from where 5% ended to where all have."""
     if [*caps] != [AUTO]:
         return sorted({int(cap) for cap in caps})
@@ -76,7 +75,7 @@ def chosen(run: Run, caps: Sequence[str], lengths: Lengths) -> list[int]:
 
 
 def points(
-    matrix: Any, lengths: Lengths, caps: Iterable[int], settings: CapsConfig
+    matrix: Any, lengths: outcomes.Lengths, caps: Iterable[int], settings: CapsConfig
 ) -> list[dict[str, Any]]:
     """Make a row of `COLUMNS` at each limit, of the headline; blank above what attempts tell."""
     graded = ~np.ma.getmaskarray(matrix)  # type: ignore[no-untyped-call]
@@ -85,7 +84,7 @@ def points(
     for cap in caps:
         rows.append({"max_tokens": cap})
         if cap <= lengths.known:
-            right = capped(matrix, lengths.tokens, cap)
+            right = outcomes.capped(matrix, lengths.tokens, cap)
             found = compute(right, settings)
             rows[-1] |= {"score": found.pop("value"), **found}
             rows[-1]["avg"], rows[-1]["avg_sigma"] = scoring.avg(right)
@@ -95,7 +94,7 @@ def points(
     return rows
 
 
-def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
+def notes(name: str, lengths: outcomes.Lengths, caps: Sequence[int]) -> list[str]:
     """Say what is not known of a run's lengths, or is taken for granted."""
     lines = []
     if max(caps) > lengths.known:
@@ -109,7 +108,7 @@ def notes(name: str, lengths: Lengths, caps: Sequence[int]) -> list[str]:
     return [f"{name}: {line}" for line in lines]
 
 
-def _forecast(run: Run, matrix: Any, lengths: Lengths) -> Forecast:
+def _forecast(run: Run, matrix: Any, lengths: outcomes.Lengths) -> Forecast:
     """Forecast the score at `scoring.forecast`. Raises UserError: the attempts tell it."""
     cap, level = run.cfg.scoring.forecast or 0, run.cfg.scoring.confidence
     if run.cfg.point_weights:

@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.settings import CapsConfig, own_metrics
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.display.table import Column, Table
 from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, tables
 from bayes_at_n.pipeline.store.runfolder import Run, pending, read_json
@@ -133,14 +132,14 @@ def line(scores: Parts) -> str:
 def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
     """Print the table of scores, the outcomes and the cost."""
     columns = [
-        Column("metric", "metric", align="left"),
-        Column("value", "value", sigma="sigma"),
-        Column("sigma", "σ", sigma="sigma"),
-        Column("interval", f"{percent(scores['confidence'])} interval", sigma="sigma"),
+        display.Column("metric", "metric", align="left"),
+        display.Column("value", "value", sigma="sigma"),
+        display.Column("sigma", "σ", sigma="sigma"),
+        display.Column("interval", f"{percent(scores['confidence'])} interval", sigma="sigma"),
     ]
     what = "".join(named({scores["model"]: scores["headline"]["prior"]}, scores["trials"]))
     title, rows = f"{scores['model']} on {scores['dataset']}: {what}", _rows(scores, metrics)
-    display.show(Table(title, columns, rows, [_assumed(scores)]))
+    display.show(display.Table(title, columns, rows, [_assumed(scores)]))
     named_shares = {n.replace("_", " "): of for n, of in scores.get("shares", {}).items() if of}
     why = [f"{n} {named_shares.pop(n):.1%}" for n in ("truncated", "unboxed") if n in named_shares]
     shares = ", ".join(f"{n} {share:.1%}" for n, share in named_shares.items())

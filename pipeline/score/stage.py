@@ -17,15 +17,12 @@ from bayes_at_n.pipeline.base.console import mode, note, note_alone, percent, pl
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display
-from bayes_at_n.pipeline.display.table import Table
 from bayes_at_n.pipeline.rubrics import categories
-from bayes_at_n.pipeline.rubrics.categories import Recorded
 from bayes_at_n.pipeline.score import answers, by_category, caps, headline, labels, likelihood
 from bayes_at_n.pipeline.score.headline import MADE_FROM, made_from
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import CORRECT, PENDING, UNDECIDED, Outcomes
 from bayes_at_n.pipeline.store.runfolder import Run, open_run
-from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.metrics import DEFAULT
 from bayes_at_n.scoring.metrics.table import Metric, Summary, parse_all
 from bayes_at_n.scoring.numerics.inputs import values
@@ -69,7 +66,7 @@ def score(run: Run, rubrics: bool = False) -> None:
     note_alone(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, Table | None]:
+def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, display.Table | None]:
     """Compute and print what `scores.json` is to hold, also outcomes and the curve of `caps=`.
 
     `rubrics`: print their scores, not metrics. Raises UserError: nothing is graded, or settings ask
@@ -149,7 +146,7 @@ def _scores(
     run: Run,
     graded: Outcomes,
     metrics: Sequence[Metric],
-    mapped: Mapping[str, Recorded],
+    mapped: Mapping[str, categories.Recorded],
     evidence: answers.Evidence,
 ) -> Parts:
     """Compute all of `scores.json` but for votes, caps and the forecast."""
@@ -299,7 +296,7 @@ def _with_prior(run: Run, graded: Outcomes) -> Parts:
         raise UserError(f"prior.trials={trials}: {why}")
     codes = earlier.codes[[places[mark] for mark in own], :trials]
     kinds = [((codes != CORRECT) & (codes != PENDING)).sum(axis=1), (codes == CORRECT).sum(axis=1)]
-    R0 = scoring.down_weight(Counts(np.stack(kinds, axis=-1)), cfg.weight or trials, 2)
+    R0 = scoring.down_weight(scoring.Counts(np.stack(kinds, axis=-1)), cfg.weight or trials, 2)
     if graded.matrix.count(axis=1).all():
         found = scoring.prior_drift(graded.matrix, R0, (codes != PENDING).sum(axis=1), level)
         if found.p < scoring.DRIFT_LEVEL:

@@ -24,7 +24,6 @@ from bayes_at_n import verifiers
 from bayes_at_n.pipeline.base import program
 from bayes_at_n.pipeline.base.console import warn
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.config.verifier import OFFICIAL, VerifierConfig, template_file
@@ -209,7 +208,7 @@ def graded(run: Run, names: Sequence[str] = (), quiet: bool = False) -> pa.Table
     if waiting and judge == "unmatched" and not quiet:
         raise UserError(
             f"{run.path}: {waiting} attempts wait for the verifier, which decides answers that the"
-            f" rules do not accept (dataset.judge=unmatched); run `{PROGRAM} verify`"
+            f" rules do not accept (dataset.judge=unmatched); run `{program.PROGRAM} verify`"
         )
     of_labels = pa.array(_BY_LABEL.values()).take(pc.index_in(labels, pa.array(_BY_LABEL)))
     decided: dict[str, Any] = {"outcome": of_labels}

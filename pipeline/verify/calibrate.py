@@ -17,7 +17,6 @@ from bayes_at_n.pipeline.display.table import Table, columns, show
 from bayes_at_n.pipeline.score import labels
 from bayes_at_n.pipeline.store import outcomes, runfolder, tables
 from bayes_at_n.pipeline.store.columns import VERDICTS
-from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part
 from bayes_at_n.verifiers.judge import calibration, quality
@@ -55,9 +54,9 @@ def write_verdicts(
     table = pa.table(nulls | known, schema=VERDICTS)
     for part in of:
         rows = table.filter(pc.equal(attempts["part"], part.stem))
-        VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
+        outcomes.VERDICTS_TABLE.write(run.path, part.stem, rows, made_from, part.mark)
         written += rows.num_rows
-    VERDICTS_TABLE.sweep(run)
+    outcomes.VERDICTS_TABLE.sweep(run)
     return written
 
 

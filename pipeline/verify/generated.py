@@ -34,9 +34,7 @@ from bayes_at_n.pipeline.prepare import stage as prepare
 from bayes_at_n.pipeline.prepare.estimate import Estimate
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards, tables
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY, QUESTIONS, VERDICTS
-from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
-from bayes_at_n.pipeline.store.tables import Part
 from bayes_at_n.pipeline.verify import calibrate, prompts
 from bayes_at_n.prompts import turns
 from bayes_at_n.verifiers.judge import judgement, quality
@@ -62,7 +60,7 @@ def verify(original: Run, run: Run, template: str, made_from: dict[str, Any]) ->
     """
     judge = judge_of(run, made_from["verifier"])
     panel = [(judge, run.cfg.verifier.judgement), *_others(run, judge)]
-    if VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
+    if outcomes.VERDICTS_TABLE.pending(run, made_from | _marks(panel)):
         parts = tables.parts(run.attempts)  # before they are read: a journal may grow
         attempts = prompts.texts_to_judge(run, template)
         with engines.keeping():
@@ -267,7 +265,7 @@ def _derive(
     of_judges: Sequence[Votes],
     attempts: pa.Table,
     made_from: Mapping[str, Any],
-    parts: Sequence[Part],
+    parts: Sequence[tables.Part],
 ) -> None:
     """Write the verdicts of parts of attempts, by the votes of a panel of judges."""
     v, votes, rows = run.cfg.verifier, run.cfg.verifier.sampling.trials, list[dict[str, Any]]()

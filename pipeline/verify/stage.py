@@ -17,23 +17,19 @@ import pyarrow.compute as pc
 from bayes_at_n.pipeline.base import lease, program
 from bayes_at_n.pipeline.base.console import Meter, note, note_alone, warn
 from bayes_at_n.pipeline.base.errors import Interrupted, UserError
-from bayes_at_n.pipeline.base.program import PROGRAM, find_local
 from bayes_at_n.pipeline.config.settings import RunConfig, verifier_as_model
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.prepare import estimate, models, sizing
 from bayes_at_n.pipeline.score import labels
 from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
-from bayes_at_n.pipeline.store.outcomes import VERDICTS_TABLE
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.store.tables import Inputs, Part, parts
 from bayes_at_n.pipeline.verify import calibrate, generated, prompts
 from bayes_at_n.pipeline.verify.calibrate import label_columns, of_labels
 from bayes_at_n.pipeline.verify.judge import KEPT, Labels, judge, missing
-from bayes_at_n.pipeline.verify.prompts import Plan
 from bayes_at_n.pipeline.workers.stopping import Check, StopFlag, unmoved
 from bayes_at_n.pipeline.workers.supervise import Task, supervise
 from bayes_at_n.verifiers.judge import calibration, quality
-from bayes_at_n.verifiers.judge.calibration import LABELS
 
 _VERSION = 1  # raise it if prompts are rendered or encoded differently
 
@@ -58,7 +54,7 @@ def _verify(original: Run) -> None:
         raise UserError(f"engine.name={engine}: {run.path} was sampled with {sampled}; {remedy}")
     runfolder.check_same(run, provenance.identity(run.cfg))
     if not run.questions or not parts(run.attempts):
-        raise UserError(f"{run.path}: no attempts to verify yet; run `{PROGRAM} generate`")
+        raise UserError(f"{run.path}: no attempts to verify yet; run `{program.PROGRAM} generate`")
     used = outcomes.verdicts_made_of(run).get("request", {}).get("prompt")
     run = Run(prompts.with_fallback(run.cfg, used))
     v, template = run.cfg.verifier, prompts.read_template(run.cfg.verifier)
@@ -75,7 +71,7 @@ def _verify(original: Run) -> None:
             made_from["attempts"] = [part.mark for part in parts(run.attempts)]
         if v.fit_temperature:
             made_from["fit"] = [path.read_text("utf-8") for path in labels.files(run)]
-        if pending := VERDICTS_TABLE.pending(run, made_from):
+        if pending := outcomes.VERDICTS_TABLE.pending(run, made_from):
             if changed := next(filter(None, pending.values()), ""):
                 note(f"verify: earlier verdicts were made from other inputs ({changed})")
             attempts = _judged(run, made_by, template, intact)
@@ -99,7 +95,7 @@ def dry_run(run: Run, verb: str, on_cluster: bool) -> None:
 def identity(cfg: RunConfig, template: str) -> dict[str, Any]:
     """Return everything that decides log-probs, without loading the model."""
     judge = verifier_as_model(cfg)
-    v, args, local = cfg.verifier, judge.engine.args, find_local(str(cfg.verifier.id))
+    v, args, local = cfg.verifier, judge.engine.args, program.find_local(str(cfg.verifier.id))
     chat = local / "chat_template.jinja" if local else None
     chat_text = chat.read_text("utf-8") if chat and chat.is_file() else ""
     return {
@@ -144,7 +140,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
     workers = cfg.engine.replicas if cfg.cluster.address is None else cfg.cluster.workers
     sizes = [len(one.response) for one in new.values()] + pending["bytes"].to_pylist()
     starts = prompts.batches(sizes, workers)
-    plan = Plan(labels.folder, made_by, [*new.items()], pending, starts, longest)
+    plan = prompts.Plan(labels.folder, made_by, [*new.items()], pending, starts, longest)
 
     def update() -> int:
         intact()
@@ -187,7 +183,7 @@ def _fitted(run: Run, loaded: str) -> RunConfig:
     return cfg
 
 
-def _supervised(run: Run, cfg: RunConfig, plan: Plan, update: Callable[[], Any]) -> None:
+def _supervised(run: Run, cfg: RunConfig, plan: prompts.Plan, update: Callable[[], Any]) -> None:
     """Judge a plan with several workers."""
     task = Task(
         verb="verify",
@@ -231,7 +227,7 @@ def _derive(run: Run, attempts: pa.Table, made_from: Inputs, pending: Iterable[P
         **label_columns(calibration.direct(logprobs), "direct_"),
         **label_columns(calibrated),
         "mass": raw.sum(axis=1).astype(np.float32),
-        "label": np.array(LABELS)[calibrated.argmax(axis=1)],
+        "label": np.array(calibration.LABELS)[calibrated.argmax(axis=1)],
         "tokens": attempts["tokens"],
         "cut": attempts["cut"],
     }

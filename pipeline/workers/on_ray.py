@@ -140,10 +140,7 @@ def _watch(token: Path, stop: StopFlag) -> None:
 
 
 def _for_actor(cfg: RunConfig) -> RunConfig:
-    """Return the settings of a worker that uses all GPUs of its actor, with an absolute folder.
-
-    Raises UserError: `tensor_parallel_size` is another number of GPUs.
-    """
+    """Return the settings of a worker that uses all GPUs of its actor, with an absolute folder."""
     gpus, size = cfg.cluster.gpus, cfg.engine.tensor_parallel_size
     if gpus and size not in (AUTO, gpus):
         key = f"{cfg.engine.key}.tensor_parallel_size"

@@ -97,7 +97,7 @@ class _Supervisor:
                     for replica in self.replicas:
                         if not replica.failed:
                             self._start(replica)
-                    while any(replica.slot for replica in self.replicas):
+                    while self._running():
                         time.sleep(POLL_S)
                         self.task.check()
                         self._poll()
@@ -125,6 +125,9 @@ class _Supervisor:
         for reason in reasons:
             warn(f"{summary}: {reason}")
 
+    def _running(self) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.slot]
+
     def _others(self) -> bool:
         return any(runfolder.alive(folder) for folder in self.task.folders)
 
@@ -134,29 +137,25 @@ class _Supervisor:
 
     def _poll(self) -> None:
         """Check which replicas have ended or are silent, and whether to stop."""
-        now = time.monotonic()
-        ended = {replica.number: replica.poll() for replica in self.replicas if replica.slot}
+        now, running = time.monotonic(), self._running()
+        ends = [(replica, end) for replica in running if (end := replica.poll()) is not None]
         self._read_records()
         if self.stop.signal_number and not self.stopped_at:
             self.stopped_at = now
-            for replica in filter(lambda replica: replica.slot, self.replicas):
+            for replica in running:
                 if replica.loaded:
                     replica.stop(self.stop.signal_number)
                 else:
                     replica.dismiss("nothing to save yet")
-        for replica in self.replicas:
-            if (end := ended.get(replica.number)) is not None:
-                self._ended(replica, *end)
-        if self.stopped_at:
-            for replica in self.replicas:
-                if replica.slot and now - self.stopped_at > STOP_S:
-                    replica.dismiss("it did not stop")
-            return
-        if any(ended.values()) and self.task.is_over():
-            for replica in self.replicas:
-                if replica.slot and replica.may_wait and not replica.loaded:
-                    replica.dismiss("nothing is left to do")
-        if now - self.checked_at >= claims.HEARTBEAT_S:
+        for replica, end in ends:
+            self._ended(replica, *end)
+        over = ends and not self.stopped_at and self.task.is_over()
+        for replica in self._running():
+            if self.stopped_at and now - self.stopped_at > STOP_S:
+                replica.dismiss("it did not stop")
+            elif over and replica.may_wait and not replica.loaded:
+                replica.dismiss("nothing is left to do")
+        if not self.stopped_at and now - self.checked_at >= claims.HEARTBEAT_S:
             self.checked_at = now
             self._kill_silent()
 
@@ -164,13 +163,12 @@ class _Supervisor:
         """Read the sessions of the workers."""
         for i, folder in enumerate(self.task.folders):
             records = runfolder.sessions(folder).values()
-            own = (r for r in records if str(r.get("start")).startswith(f"{self.name}/"))
-            self.records[i] = [*own]
-        for replica in self.replicas:
-            if replica.slot:
-                start = replica.slot.start
-                by_folder = ([r for r in own if r["start"] == start] for own in self.records)
-                replica.records = [records[0] if records else {} for records in by_folder]
+            ours = f"{self.name}/"
+            self.records[i] = [r for r in records if str(r.get("start")).startswith(ours)]
+        for replica in self._running():
+            start = replica.slot and replica.slot.start
+            by_folder = ([r for r in own if r["start"] == start] for own in self.records)
+            replica.records = [records[0] if records else {} for records in by_folder]
 
     def _ended(self, replica: Replica, status: int, error: str) -> None:
         """Start a replica again, unless that was fruitless or the user must act first."""
@@ -196,7 +194,7 @@ class _Supervisor:
     def _kill_silent(self) -> None:
         """Kill workers whose heartbeat has stopped while their process lives."""
         alive, now = [runfolder.alive(folder) for folder in self.task.folders], time.monotonic()
-        for replica in filter(lambda replica: replica.slot, self.replicas):
+        for replica in self._running():
             each = zip(replica.records, alive, strict=False)
             if not any(r and not r["ended"] and r["worker"] not in names for r, names in each):
                 replica.silent_since = None
@@ -223,8 +221,7 @@ class _Supervisor:
 
     def _detail(self, meter: Meter) -> str:
         """Return rates and shares for the progress line."""
-        records = chain.from_iterable(self.records)
-        running = [replica for replica in self.replicas if replica.slot]
+        records, running = chain.from_iterable(self.records), self._running()
         loading = sum(not replica.loaded for replica in running)
         parts = [in_words(records, time.monotonic() - meter.started, self.task.boxes)]
         parts += [f"{len(running) - loading} of {len(self.replicas)} replicas"] * bool(running)

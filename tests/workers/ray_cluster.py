@@ -17,9 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import strike
-
 STORE = 80 << 20  # bytes; nothing large passes through it
 
 
@@ -60,6 +57,8 @@ def nodes(number: int) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def kill(most: int, folder: Path, *settings: str) -> int:
+    from forked import strike
+
     moments, kills, runs = random.Random(7), 0, 0
     with nodes(2) as (cluster, _):
         while kills < most:
@@ -91,7 +90,8 @@ def main(folder: Path, *settings: str) -> int:
 
 
 if __name__ == "__main__":
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    sys.path[:0] = [str(Path(__file__).parents[n]) for n in (1, 2)]
+    os.environ["PYTHONPATH"] = sys.path[1]
     most, *words = sys.argv[1:]
     if most.isdecimal():
         sys.exit(kill(int(most), Path(words[0]), *words[1:]))
