@@ -15,8 +15,7 @@ words (domain). Baselines are made on half of the questions, log-loss is measure
 against none at the same T = 1.5. Clipped, those without content move A against B only; without a
 clip they are the printed formula's, of all three labels.
 
-Then one verifier of known bias, of 50,000 attempts: labels gained and turned wrong, and the share
-with A >= .6 of models of which 29, 50, 69 and 88 % is correct.
+Then one verifier of known bias, of 50,000 attempts: labels gained and turned wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ KINDS = ("graded", "contextual", "question", "domain", "batch")
 CLIPS = (CLIP, None)
 TRIALS = 16
 CONTENT_FREE = ("contextual", "question", "domain")
-RIGHT = (0.29, 0.5, 0.69, 0.88)
 
 
 def turned(logprobs: Floats, bases: Floats) -> float:
@@ -164,7 +162,7 @@ def _known_bias() -> None:
         bases = {"none": np.zeros(3), "contextual": bounded(free, "contextual")}
         return bases | {"printed": free, "graded": clipped(of_attempts(logprobs, truth))}
 
-    rows: list[list[str]] = []
+    rows = list[list[str]]()
     for nats, verdict in (*((nats, 2) for nats in (-4, -2, 0, 2, 4, 6)), (0, 0)):
         bias = nats * np.eye(3)[0]
         truth, logprobs = said(0.5, bias)
@@ -176,13 +174,6 @@ def _known_bias() -> None:
             rows.append([*row, *(f"{share.mean():.3f}" for share in shares)])
     heads = ["bias, nats", "says of nothing", "calibration", "right", "gained", "turned wrong"]
     common.table("labels of a biased verifier", [*heads, "right of C"], rows)
-    rows = []
-    for right in RIGHT:
-        truth, logprobs = said(right, np.zeros(3))
-        bases = baselines(truth, logprobs, np.zeros(3), 2).values()
-        shares = [(calibrate(logprobs, base)[:, 0] >= 0.6).mean() for base in bases]
-        rows.append([f"{right:.0%}", *(f"{share:.3f}" for share in shares)])
-    common.table("A >= .6", ["correct", "none", "contextual", "printed", "graded"], rows)
 
 
 def _row(kind: str, clip: float | None, change: Any, changed: Any, biased: Any) -> list[Any]:

@@ -36,6 +36,13 @@ CHATML = (
 )
 
 
+def one_error(capsys: Capsys) -> str:
+    """The one line on standard error; nothing is on standard output."""
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("error: ") and err.count("\n") == 1, (out, err)
+    return err
+
+
 def make_tokenizer(template: str | None = CHATML, bos: bool = False) -> Any:
     """One token a byte and four control tokens; `bos`: it puts <|bos|> in front of every text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -147,11 +154,6 @@ def settings(*overrides: str) -> RunConfig:
 def _composed(overrides: tuple[str, ...]) -> RunConfig:
     fixed = "model=custom model.id=/nowhere/tiny dataset=jsonl dataset.path=/nowhere/sums.jsonl"
     return compose.load([*fixed.split(), *overrides])
-
-
-def drawn_together(folder: Path, clusters: Sequence[str | None]) -> None:
-    """Write the clusters of a run's questions, in their order."""
-    described(folder, [{"cluster": of} for of in clusters])
 
 
 def described(folder: Path, cells: Sequence[Mapping[str, Any]]) -> None:

@@ -401,12 +401,10 @@ def _chosen(pair: Pair, most: int) -> list[tuple[int, int]]:
 
 def _prompts(pair: Pair) -> tuple[list[list[int]], int]:
     """Read the prompts of both runs, (M,), which are the same tokens, and the room B's had."""
-    by_id = [{row["question_id"]: row for row in m.run.questions} for m in pair.cohort.members]
     run_a, run_b = (member.run for member in pair.cohort.members)
-    ids = zip(*(member.question_ids for member in pair.cohort.members), strict=True)
     prompts, room = list[list[int]](), 0
-    for of_a, of_b in ids:
-        prompt, row = by_id[0][of_a]["prompt_token_ids"], by_id[1][of_b]
+    for of_a, of_b in zip(*(member.rows for member in pair.cohort.members), strict=True):
+        prompt, row = run_a.questions[of_a]["prompt_token_ids"], run_b.questions[of_b]
         if prompt is None or prompt != row["prompt_token_ids"]:
             raise UserError(
                 f"{run_b.path / 'questions.parquet'}: prompt_token_ids: those of question"

@@ -350,9 +350,8 @@ def samples(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _value_of(key: str, value: Any, cfg: ImportConfig) -> tuple[Any, str]:
     """Return a foreign value as that of column `key`, or None and the reason why it is unusable."""
-    if value is None or (isinstance(value, str) and not value):
-        return None, ""
-    if isinstance(value, float) and math.isnan(value):
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if value is None or is_nan or (isinstance(value, str) and not value):
         return None, ""
     if isinstance(value, UnicodeError):  # instead of a text in Parquet
         return None, "not UTF-8"

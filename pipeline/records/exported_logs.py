@@ -18,18 +18,8 @@ from uuid import uuid5
 
 import pyarrow.compute as pc
 
-from bayes_at_n.pipeline.records.exporting import (
-    LIBRARY,
-    VERSION,
-    Export,
-    RunInfo,
-    RunTable,
-    graded_attempts,
-    questions,
-    run_infos,
-    texts,
-    usage,
-)
+from bayes_at_n.pipeline.records import exporting
+from bayes_at_n.pipeline.records.exporting import LIBRARY, VERSION, Export, RunInfo, RunTable
 from bayes_at_n.pipeline.records.runs import safe_name
 from bayes_at_n.pipeline.store import runfolder
 
@@ -47,7 +37,7 @@ _US |= {"source_organization_name": "unknown", "evaluator_relationship": "other"
 
 def write_eee(export: Export, folder: Path) -> None:
     """Write data/DATASET/DEVELOPER/MODEL/UUID.json and UUID_samples.jsonl of every run."""
-    for source, info in run_infos(export):
+    for source, info in exporting.run_infos(export):
         checksum, model = hashlib.sha256(), info.named
         parts = ["data", *map(_portable, (info.dataset, *model.split("/", 1)))]
         place, name = folder.joinpath(*parts), f"{info.uid}_samples.jsonl"
@@ -56,9 +46,11 @@ def write_eee(export: Export, folder: Path) -> None:
         results = _eee_results(source, info, ids["evaluation_id"])
         common = ids | {"model_id": model, "interaction_type": "single_turn"}
         common |= {key: results[0][key] for key in ("evaluation_name", "evaluation_result_id")}
-        shared = {id: common | _eee_question(row) for id, row in questions(source).items()}
+        shared = {
+            id: common | _eee_question(row) for id, row in exporting.questions(source).items()
+        }
         with (place / name).open("wb") as file:
-            for row in graded_attempts(export, source):
+            for row in exporting.graded_attempts(export, source):
                 record = shared[row["question_id"]] | _eee_attempt(row, source.name)
                 line = json.dumps(record).encode() + b"\n"  # ASCII: they break lines at U+2028
                 checksum.update(line)
@@ -78,7 +70,7 @@ def _portable(name: str) -> str:
 def _eee_header(source: RunTable, info: RunInfo, model: str) -> dict[str, Any]:
     """Return model, engine and time, which is never the current one: equal runs, equal files."""
     cfg, when = source.run.cfg.model, str(int(info.ended.timestamp()))
-    details = texts({"run": source.name, "revision": cfg.revision})
+    details = exporting.texts({"run": source.name, "revision": cfg.revision})
     details |= {"dtype": cfg.dtype} if info.sampling else {}  # else it is not known
     details["deployment_type"] = "self_deployed" if info.engine else "unknown"
     details["model_availability"] = "open_weights" if info.engine and info.hub_id else "unknown"
@@ -101,8 +93,8 @@ def _eee_results(source: RunTable, info: RunInfo, evaluation: str) -> list[dict[
         data |= {"hf_split": ",".join(split) if isinstance(split, list) else split}
         data |= {"sample_ids": [row["question_id"] for row in source.run.questions]}
     arguments = {name: x for name, x in info.arguments.items() if name != "seed"}
-    arguments |= texts({"prompt_template": info.sampling.get("prompt.template")})
-    sampled = {"additional_details": texts({"trials": info.trials, **info.sampling})}
+    arguments |= exporting.texts({"prompt_template": info.sampling.get("prompt.template")})
+    sampled = {"additional_details": exporting.texts({"trials": info.trials, **info.sampling})}
     results = []
     for metric, score in info.scores:
         usual = _IDS.get(metric.name, metric.key)
@@ -117,7 +109,7 @@ def _eee_results(source: RunTable, info: RunInfo, evaluation: str) -> list[dict[
         interval["method"] = "empirical Bayes over questions" if fitted else "normal"
         spread: dict[str, Any] = {"standard_error": {"value": score.sigma, "method": _SIGMA}}
         spread |= {"confidence_interval": interval, "num_samples": info.graded}
-        over = texts({"standard_error_over_questions": info.stderr if is_avg else None})
+        over = exporting.texts({"standard_error_over_questions": info.stderr if is_avg else None})
         result = {"evaluation_result_id": f"{evaluation}/{metric.name}", "source_data": data}
         result |= {"evaluation_name": info.dataset, "metric_config": config}
         result["score_details"] = {"score": score.value, "uncertainty": spread, "details": over}
@@ -144,19 +136,19 @@ def _eee_attempt(row: dict[str, Any], run: str) -> dict[str, Any]:
         "evaluation": {"score": float(row["right"]), "is_correct": row["right"]},
         "token_usage": row["usage"],
         "performance": latency,
-        "metadata": texts({"run": run, **row["metadata"]}),
+        "metadata": exporting.texts({"run": run, **row["metadata"]}),
     }
 
 
 def write_inspect(export: Export, folder: Path) -> None:
     """Write DATE_DATASET_ID.eval of every run."""
-    for source, info in run_infos(export):
+    for source, info in exporting.run_infos(export):
         summaries = list[dict[str, Any]]()
-        shared = {id: _inspect_question(row) for id, row in questions(source).items()}
+        shared = {id: _inspect_question(row) for id, row in exporting.questions(source).items()}
         task = safe_name(info.dataset)
         name = f"{info.ended:%Y-%m-%dT%H-%M-%S}+00-00_{task}_{info.uid.hex}.eval"
         with zipfile.ZipFile(folder / name, "w") as packed:
-            for row in graded_attempts(export, source):
+            for row in exporting.graded_attempts(export, source):
                 sample = _inspect_sample(row, shared[row["question_id"]], info)
                 _put(packed, f"samples/{sample['id']}_epoch_{sample['epoch']}.json", sample)
                 summary = {key: value for key, value in sample.items() if key not in _HEAVY}
@@ -179,7 +171,7 @@ def _inspect_header(source: RunTable, info: RunInfo) -> dict[str, Any]:
     metrics = {name: {"name": name, "value": x} for name, x in values.items() if x is not None}
     known = {"confidence": info.confidence, "prior": info.prior, **scores}
     tokens = (pc.sum(source.table[f"{part}_tokens"]) for part in ("prompt", "completion"))
-    used = {info.named: usage(*(number.as_py() or 0 for number in tokens))}
+    used = {info.named: exporting.usage(*(number.as_py() or 0 for number in tokens))}
     began, ended = info.began.isoformat(), info.ended.isoformat()
     reached = {"name": "grade", "scorer": "grade", "reducer": "mean", "metrics": metrics}
     results = {"total_samples": len(ids) * info.trials, "completed_samples": info.graded}
@@ -238,7 +230,7 @@ def _inspect_sample(row: dict[str, Any], question: dict[str, Any], info: RunInfo
 
 def write_lm_eval(export: Export, folder: Path) -> None:
     """Write MODEL/results_DATE.json and MODEL/samples_TASK_DATE.jsonl of every run."""
-    for source, info in run_infos(export):
+    for source, info in exporting.run_infos(export):
         task = safe_name(source.dataset)
         subfolder = folder / re.sub(r'["<>:/|\\?*\[\]]+', "__", info.model)  # as lm_eval does
         subfolder.mkdir(exist_ok=True)
@@ -246,9 +238,11 @@ def write_lm_eval(export: Export, folder: Path) -> None:
         date = f"{info.ended:%Y-%m-%dT%H-%M-%S}.{info.uid.int % 10**6:06d}"
         items = info.arguments.items()
         arguments = {name.replace("max_tokens", "max_gen_toks"): x for name, x in items}
-        shared = {id: (i, row) for i, (id, row) in enumerate(questions(source).items())}
+        shared = {id: (i, row) for i, (id, row) in enumerate(exporting.questions(source).items())}
         with (subfolder / f"samples_{task}_{date}.jsonl").open("wb") as file:
-            for name, rows in groupby(graded_attempts(export, source), itemgetter("question_id")):
+            for name, rows in groupby(
+                exporting.graded_attempts(export, source), itemgetter("question_id")
+            ):
                 sample = _lm_eval_sample(*shared[name], [*rows], arguments)
                 file.write(json.dumps(sample).encode() + b"\n")
         header = _lm_eval_header(source, info, task, arguments)

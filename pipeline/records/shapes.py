@@ -1,6 +1,7 @@
 """The shapes of other programs' rows: a table, and what is not a matter of names."""
 
 import html
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -55,6 +56,11 @@ def _verifiers(path: Path) -> dict[str, str]:
     task, _, model = path.resolve().parent.parent.name.partition("--")
     model = str(about.get("model") or model.replace("--", "/"))
     return {"task": str(about.get("env_id") or task * bool(model)), "model": model}
+
+
+def _gym(_: Run, row: Any) -> dict[str, Any]:
+    turns = (t if isinstance(t, list) else [t] for t in value_at(row, "response.output") or ())
+    return {"text": [*itertools.chain.from_iterable(turns)] or None}  # of agents several turns
 
 
 def _nemo_evaluator(path: Path) -> dict[str, str]:
@@ -339,12 +345,13 @@ SHAPES = {
     ),
     "nemo_gym": Format(
         keys="responses_create_params response",
-        fields="question=_ng_task_index trial=_ng_rollout_index model=response.model"
+        fields="question=_ng_task_index|task_idx trial=_ng_rollout_index model=response.model"
         " problem=question prompt=responses_create_params.input text=response.output"
         " answer=extracted_answer gold=expected_answer|answer"
         " num_prompt_tokens=response.usage.input_tokens"
         " num_completion_tokens=response.usage.output_tokens",
         values=_reward,
+        more=_gym,
     ),
     "nemo_evaluator": Format(
         keys="expected_answer|reward problem_idx|scoring_details",

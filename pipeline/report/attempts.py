@@ -161,10 +161,9 @@ def index(
 ) -> Indexed:
     """Read all numbers of a run's attempts, by which the page lists and filters them.
 
-    `question_ids` are the M of the comparison, in which the run is number `model`; `texts`: whether
-    to include answers, which the model has written; `codes` are the attempts' categories under each
-    rubric, (M, N) each, -1 for none. Attempts newer than the comparison have none, either. Unknown
-    values are null.
+    `question_ids` are the M of the comparison, in which the run is number `model`; `texts`: include
+    answers, which the model has written; `codes` are categories under each rubric, (M, N), -1 for
+    none. Unknown values are null.
     """
     ids = pa.array(question_ids, pa.string())
     names = ["outcome", "box", "layer", "reason", *(["answer"] if texts else [])]

@@ -168,10 +168,9 @@ def _datasets(
     if any(job.trials != 0 for job in jobs):
         atomic.write_text(side / "katex.js", _library(), sync=False)
     for i, (cohort, (panel, rubrics)) in enumerate(zip(cohorts, made, strict=True)):
-        if cohort.members:
-            gold = {row["question_id"]: row["gold"] for row in cohort.members[0].run.questions}
-            golds = [gold[qid] for qid in cohort.members[0].question_ids]
-            if cohort.members[0].run.cfg.dataset.answer == "code":
+        for member in cohort.members[:1]:
+            golds = [member.run.questions[row]["gold"] for row in member.rows]
+            if member.run.cfg.dataset.answer == "code":
                 golds = [programs.shown(gold) for gold in golds]
             panel["counts"] |= attempts.write_numbers(side / str(i), tables[i], rubrics, golds)
     return [panel for panel, _ in made]

@@ -118,13 +118,11 @@ def counts(cohort: Cohort, texts: bool = True) -> dict[str, Any]:
     `correct` (of points: the sum of their scores) and `graded` are L lists of M numbers;
     `problems` have their beginnings, "" without `texts`; `models` have no side files yet.
     """
-    rows = cohort.members[0].run.questions if texts and cohort.members else []
-    problems = {row["question_id"]: row["problem"] or "" for row in rows}
-    ids = cohort.members[0].question_ids if cohort.members else []
+    rows = (of.run.questions[row] for of in cohort.members[:1] for row in of.rows)
     return {
         "name": cohort.dataset,
         "questions": cohort.question_ids,
-        "problems": [problems.get(qid, "")[:LONGEST] for qid in ids],
+        "problems": [(row["problem"] or "")[: LONGEST * texts] for row in rows],
         "correct": scoring.values(cohort.matrix()).filled(0).sum(axis=2).tolist(),
         "graded": (cohort.outcomes != PENDING).sum(axis=2).tolist(),
         "models": [{"name": name, "side": False, "note": None} for name in cohort.names],
@@ -189,15 +187,10 @@ def table(source: Table, bars: Sequence[tuple[float, float, float]] = ()) -> dic
     drawn in a column behind names and ranks.
     """
     rows = source.rows
-    columns = [
-        column
-        for column in tabular.rounded(source)
-        if not column.wide and any(row.get(column.key) is not None for row in rows)
-    ]
+    cells = {c: [row.get(c.key) for row in rows] for c in tabular.rounded(source) if not c.wide}
+    columns = [c for c, of in cells.items() if any(value is not None for value in of)]
     texts = {
-        column.key
-        for column in columns
-        if column.align == "left" or any(isinstance(row.get(column.key), str) for row in rows)
+        c.key for c in columns if c.align == "left" or any(isinstance(v, str) for v in cells[c])
     }
     keys = {column.key for column in columns}
     by = next((key for key in ("avg", "score", "mean", "_mean") if key in keys), "")

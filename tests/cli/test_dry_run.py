@@ -11,6 +11,7 @@ from helpers import (
     arithmetic,
     make_model,
     make_run,
+    one_error,
     run_of,
     write_questions,
 )
@@ -39,13 +40,6 @@ def settings(tiny: Path, tmp_path: Path) -> list[str]:
         "sampling.max_tokens=10",
         f"run_dir={tmp_path / 'run'}",
     ]
-
-
-def one_error(capsys: Capsys) -> str:
-    """The one line on standard error; nothing is on standard output."""
-    out, err = capsys.readouterr()
-    assert not out and err.startswith("error: ") and err.count("\n") == 1, (out, err)
-    return err
 
 
 def test_dry_run_writes_nothing(settings: list[str], tmp_path: Path, capsys: Capsys) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, change_attempts, drawn_together, run_of
+from helpers import Capsys, change_attempts, described, run_of
 from helpers import with_signals as of_signals
 from scipy.stats import false_discovery_control, norm
 
@@ -98,7 +98,7 @@ def test_metrics_have_intervals(root: Path, capsys: Capsys) -> None:
 
 def test_questions_drawn_together_count_as_one(root: Path, capsys: Capsys) -> None:
     alone = compared(root, "dataset=sums")["datasets"][0]
-    drawn_together(root / "sums" / "good", ["p1", "p1", "p2"])
+    described(root / "sums" / "good", [{"cluster": label} for label in ("p1", "p1", "p2")])
     capsys.readouterr()
     found = compared(root, "dataset=sums")["datasets"][0]
     R = np.array(

@@ -312,7 +312,6 @@ def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_source_is_several_files_or_a_pattern(tmp_path: Path, capsys: Capsys) -> None:
-    """Commas separate files, unless a file has that name; what a name matches is one import."""
     row = {"problem": "1+1?", "gold": "2", "text": boxed(2), "correct": True}
     first = write_lines(tmp_path / "a,1.jsonl", [row, row | {"correct": None}])
     second = write_lines(tmp_path / "b.jsonl", [row])

@@ -84,6 +84,7 @@ def test_nemo_gym(tmp_path: Path) -> None:
     assert outcome_words(run).tolist() == [["wrong", "correct"]]
     assert texts(run) == [f"hm</think>{boxed(2)}"] * 2
     rows[0]["response"]["model"] = "mistralai/Magistral-Small-2509"  # ends reasoning otherwise
+    rows[0]["response"]["output"] = [[thought], [said]]  # of an agent: a list a turn
     runs = bring(tmp_path / "other", write_lines(source, rows[:1]), "dataset=d")
     run = opened(runs / "d" / "magistral-small")
     assert texts(run) == [f"hm{run.cfg.model.reasoning_end}{boxed(2)}"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import Capsys, again, drawn_together, make_run
+from helpers import Capsys, again, described, make_run
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -112,7 +112,7 @@ def test_clusters_of_questions_and_what_more_attempts_buy(tmp_path: Path, capsys
     assert alone["clusters"] == 4 and "4 questions, 16 attempts" in capsys.readouterr().out
     file = run.path / "questions.parquet"
     for cluster in (True, False):
-        drawn_together(run.path, ["a", "a", "b", None])
+        described(run.path, [{"cluster": label} for label in ("a", "a", "b", None)])
         if not cluster:  # as a folder from before there were clusters
             pq.write_table(pq.read_table(file).drop_columns(["cluster"]), file)
         found = scored(Run(run.cfg))
