@@ -55,7 +55,7 @@ def test_help_groups_the_verbs(capsys: Capsys) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capsys) -> None:
+def test_a_verb_explains_and_composes_itself(verb: str, place: Path, capsys: Capsys) -> None:
     assert main([verb, "--help"]) == 0
     text = capsys.readouterr().out
     assert {*re.findall(r"^  python -m pipeline (\w+)", text, re.M)} == {verb}
@@ -66,6 +66,9 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capsys) -> None:
         meanings = descriptions(VERBS[verb].kinds[0])
         assert not [key for key in keys(VERBS[verb]) if not meanings.get(key)]
     assert max(map(len, text.splitlines())) <= 100
+    for words in (["--cfg", "job"], ["--info", "defaults", "--quiet"]):
+        assert main([verb, *words]) == 0 and capsys.readouterr().out
+    assert not [*place.iterdir()]
 
 
 # What neither help nor status needs; scipy alone is a hundredth of a second, its parts are not.
@@ -98,16 +101,6 @@ def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Pa
 
 
 # Hydra's own flags and grammar
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_composed(verb: str, place: Path, capsys: Capsys) -> None:
-    capsys.readouterr()
-    assert main([verb, "--cfg", "job"]) == 0
-    assert capsys.readouterr().out
-    assert main([verb, "--info", "defaults", "--quiet"]) == 0
-    assert capsys.readouterr().out
-    assert not [*place.iterdir()]
 
 
 @pytest.mark.parametrize(
