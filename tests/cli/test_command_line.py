@@ -130,6 +130,7 @@ def test_what_settings_say(line: str, key: str, value: object, place: Path, caps
 LINES = [  # the command line; what its one line names
     ("rnu model=demo", ["rnu", "run"]),
     ("--nope", ["--nope"]),
+    ("score --dry-run", ["--dry-run"]),
     ("run sampling.trails=3", ["sampling.trails", "sampling.trials"]),
     ("run +sampling.trials=3", ["sampling.trials"]),
     ("run hydra.run.dir=x", ["hydra.run.dir"]),
@@ -138,6 +139,7 @@ LINES = [  # the command line; what its one line names
     ("run +model=demo", ["model"]),
     ("run model=qwen3-31b", ["model=qwen3-31b", "qwen3-30b", "model=./"]),
     ("run ~model", ["model.name"]),
+    ("run ~sampling.trials", ["sampling.trials"]),
     ("run foo", ["foo"]),
     ('run prompt.template="a', ["prompt.template", "quote"]),
     ("run sampling.trials=interval(1,2)", ["sampling.trials", "interval", "range"]),
