@@ -82,7 +82,6 @@ DEAR |= {"jinja2", "pebble", "asyncio", "huggingface_hub"}
     [
         (["--help"], {"numpy", "pyarrow", "omegaconf", "scipy.special"}, 250),
         (["run", "--help"], {"pyarrow", "scipy.special"}, 700),
-        (["settle", "--help"], {"pyarrow", "scipy.special"}, 700),
         (["status", "RUN"], set(), 900),
     ],
 )
