@@ -8,7 +8,7 @@ PIP = $(@D)/bin/python -m pip --disable-pip-version-check install -qq --progress
 
 # Two processes of one thread each: tests/conftest.py says which files stay together.
 # Compiled tests are kept, also where the environment says to keep none.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 .PHONY: demo test soak extras lm-eval check docs env clean
 .DELETE_ON_ERROR:

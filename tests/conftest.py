@@ -1,22 +1,19 @@
 """Fixtures that several test modules share; how the tests share two processes and their time."""
 
-import contextlib
 import gc
 import os
+import re
 import shutil
 import signal
 import tempfile
-from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from forked import BATCH, TRIALS, Attempts, Command, Forker, forking, stored
+from forked import BATCH, TRIALS, Attempts, Command, Forker, empty, spare, stored
 from hypothesis import settings
 from matplotlib.figure import Figure
-from spared import COMPOSING, composing, empty, spare
 
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
@@ -25,6 +22,8 @@ from benchmarks.servers import Server, serving
 # Two test processes on two cores: more threads in each would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+NEEDS_ENGINE = re.compile(r"\b(forker|server|reference|whole_run): ")  # fixtures of a test
 
 # Run folders are marked with a key of the tests, not with the user's.
 os.environ["XDG_STATE_HOME"] = f"{tempfile.gettempdir()}/bayes-at-n-tests-{os.getuid()}"
@@ -38,39 +37,24 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.load_profile("fixed")
 
-# Files of one group run one after the other in one process and share what is dear to make.
-ENGINE = (
-    "budget",
-    "choices",
-    "continue",
-    "crash",
-    "equivalence_runs",
-    "judge",
-    "multiprocess",
-    "races",
-    "run",
-    "servers",
-    "stops",
-    "together",
-    "verify_stage",
-    "weights",
-    "workers",
-)
-TOGETHER = {f"test_{name}.py": "engine" for name in ENGINE}
-
-BUDGET = 520  # CPU-seconds of the tests: with ruff and mypy, six minutes on two cores with slack
-
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run a file in one process, and all files that need a loaded engine in the same one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Groups(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return TOGETHER.get(Path(file).name, file)
+            return "engine" if config.rootpath / file in engine else file
 
+    files = [] if _soaking(config) else Path(__file__).parent.rglob("test_*.py")
+    engine = {file for file in files if NEEDS_ENGINE.search(file.read_text("utf-8"))}
     return Groups(config, log)
+
+
+def _soaking(config: pytest.Config) -> bool:
+    return config.getoption("markexpr") != "not soak"
 
 
 def pytest_collection_finish() -> None:
@@ -83,62 +67,8 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("markexpr") == "not soak":
+    if not _soaking(config):
         spare()
-    config.pluginmanager.register(Cost())  # hooks of this file would leave out doctests elsewhere
-
-
-def _used() -> float:
-    """CPU-seconds of this process and its children; of a forker or server that still runs, too."""
-    seconds = sum(os.times()[:4])
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError, psutil.Error):  # one that is just ending
-            for pid in children.read_text().split():
-                seconds += sum(psutil.Process(int(pid)).cpu_times()[:4])
-    return seconds
-
-
-class Cost:
-    """CPU-seconds of every file and of the processes it starts, as a table at the end."""
-
-    def __init__(self) -> None:
-        self.used = self.collecting = 0.0
-        self.last = False
-        self.files: dict[str, float] = defaultdict(float)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(
-        self, item: pytest.Item, nextitem: pytest.Item | None
-    ) -> Generator[None, Any, Any]:
-        self.last = nextitem is None or nextitem.path != item.path
-        return (yield)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-        report = yield
-        if self.last and call.when == "teardown":  # looking takes a millisecond: once a file
-            before, self.used = self.used, _used()
-            report.cpu_seconds = self.used - before
-            report.collecting, self.collecting = self.collecting, 0.0
-        return report
-
-    def pytest_collection_finish(self) -> None:
-        self.used = self.collecting = _used()  # of no file, though the first test follows it
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.files[report.nodeid.split("::")[0]] += getattr(report, "cpu_seconds", 0.0)
-        self.files["collecting"] += getattr(report, "collecting", 0.0)
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        total = sum(self.files.values())
-        if total < 60:
-            return
-        dearest = sorted(self.files.items(), key=lambda pair: -pair[1])[:10]
-        terminalreporter.section(f"{total:.0f} CPU-seconds, the dearest files", sep="-")
-        for file, seconds in dearest:
-            terminalreporter.line(f"{seconds:6.1f}  {file}")
-        if total > BUDGET and terminalreporter.config.getoption("markexpr") == "not soak":
-            terminalreporter.line(f"That is more than the {BUDGET} that six minutes have room for.")
 
 
 @pytest.fixture
@@ -153,14 +83,6 @@ def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(Figure, "savefig", empty(Figure.savefig))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def whole_composition(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where composition is the subject, Hydra composes everything anew."""
-    subject = request.module.__name__.rpartition(".")[2] in COMPOSING
-    with composing() if subject else contextlib.nullcontext():
-        yield
-
-
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
     """The folder of the embedded default model; tests that need it are skipped without it."""
@@ -173,8 +95,9 @@ def tiny_model() -> Path:
 @pytest.fixture(scope="session")
 def forker(tiny_model: Path) -> Iterator[Forker]:
     """Forks commands that have vLLM imported."""
-    with forking() as process:
-        yield process
+    forker = Forker()
+    yield forker
+    forker.end()
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,24 @@
 """The real command with the real vLLM engine, in processes that can be killed, many a minute.
 
 Importing vLLM and loading an engine takes longer than everything else, so the command runs in a
-child that is forked after both (`preloaded.py`): a real engine, killed for real.
+child of a process that has done both: this file is also its program (`serve`). Each line of its
+input is an order, answered with one line: load the engine of a run, fork a command, or wait for
+one. A command that needs the very engine that is loaded takes it over.
 """
 
+import contextlib
+import functools
+import gc
+import importlib
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +55,9 @@ import sys
 from bayes_at_n.pipeline.cli import main
 sys.exit(main.main(sys.argv[1:]))
 """
+SPARING = "BAYES_AT_N_TESTS_SPARE"  # environment variable: forked commands spare, too
+COMPOSING = ("test_command_line", "test_config", "test_install")  # test Hydra itself
+HEAVY = ("bayes_at_n", "torch", "transformers", "vllm", "math_verify")
 Key = tuple[str, int]
 Attempts = dict[Key, dict[str, Any]]
 
@@ -58,7 +67,7 @@ class Forker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("preloaded.py"))],
+            [sys.executable, __file__],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
@@ -81,17 +90,10 @@ class Forker:
         """The engine of a run, for all later commands that need the same."""
         self.ask(load=str(folder))
 
-
-@contextmanager
-def forking() -> Iterator[Forker]:
-    """A forker, for a while."""
-    forker = Forker()
-    try:
-        yield forker
-    finally:
-        assert forker.process.stdin
-        forker.process.stdin.close()
-        forker.process.wait()
+    def end(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
 
 
 class Command:
@@ -212,7 +214,7 @@ def strike(folder: Path, alive: Callable[[], bool], most: int, moments: random.R
             session = json.loads(path.read_bytes())
             if session["attempts"] and not session["ended"] and path.stem not in struck:
                 time.sleep(moments.uniform(0, 0.3))
-                with suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(session["pid"], signal.SIGKILL)
                     struck.add(path.stem)
         time.sleep(0.02)
@@ -240,3 +242,170 @@ def assert_whole(folder: Path, expected: Attempts, twice: bool = False) -> None:
     attempts = folder / "attempts"
     assert not list(attempts.glob("*.journal")) and not list(attempts.glob(".*"))
     assert not (folder / "claims").exists() and not list(folder.glob("*.lease"))
+
+
+def spare() -> None:
+    """Compose each choice of groups once in this process and its forks, and wait for no disk.
+
+    Hydra itself composes, and itself applies values to a copy of what it made of the groups. The
+    tests cut power by cutting files: whether a disk keeps its word is none of theirs.
+    """
+    import hydra
+
+    from bayes_at_n.pipeline.base import program
+
+    os.environ[SPARING] = "1"
+    program.commit = functools.cache(program.commit)
+    program.version = functools.cache(program.version)
+    program.describe()  # remembered, and inherited
+    os.fsync = lambda file: None
+    hydra.compose = functools.partial(_compose, hydra.compose, {})
+
+
+def _compose(
+    whole: Callable[..., Any], made: dict[Any, Any], name: str, words: Sequence[str]
+) -> Any:
+    """As `hydra.compose`, faster where only packaged files take part."""
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    from bayes_at_n.pipeline.config import compose
+
+    loader: Any = GlobalHydra.instance().config_loader()
+    of: Any = ConfigStore.instance().repo
+    places = [place.path for place in loader.get_search_path().get_path()]
+    values = [word for word in words[1:] if "." in word.partition("=")[0] and "hydra" not in word]
+    if (
+        words[0] != "hydra.searchpath=[]"
+        or str(compose.CONFIGS.resolve()) not in places
+        or any(module in os.environ.get("PYTEST_CURRENT_TEST", "") for module in COMPOSING)
+    ):
+        return whole(name, words)
+    groups = tuple(word for word in words if word not in values)
+    key = OmegaConf.get_type(of["settings.yaml"].node), groups
+    if key not in made:
+        made[key] = pickle.dumps(whole(name, groups))
+    node = pickle.loads(made[key])  # quicker than a copy
+    ConfigLoaderImpl._apply_overrides_to_config([*map(compose.parse, values)], node)
+    return node
+
+
+def empty(savefig: Callable[..., None]) -> Callable[..., None]:
+    """`Figure.savefig` with empty PDF and PNG files: drawing takes longer than all else."""
+
+    @functools.wraps(savefig)
+    def without(figure: Any, file: Any, *, format: str, **more: Any) -> None:
+        if format not in ("pdf", "png"):
+            savefig(figure, file, format=format, **more)
+
+    return without
+
+
+def lend(engines: list[Any]) -> None:
+    """Have commands take over what `engines` holds, and leave engines to the end of the process.
+
+    Closing one takes down process groups whose threads stayed in the parent.
+    """
+    from bayes_at_n.pipeline.engines.vllm import VllmEngine
+    from bayes_at_n.pipeline.engines.vllm_core import import_vllm
+
+    load, kept = VllmEngine.__init__, []
+
+    def take_over(self: Any, cfg: Any, longest: int, rows: Any = ()) -> None:
+        self.cfg, (_, self.on_cpu) = cfg, import_vllm()
+        for other in engines:
+            if other._arguments(other.longest) == self._arguments(longest):
+                self.__dict__ |= other.__dict__ | {"cfg": cfg}
+                return
+        load(self, cfg, longest, rows)
+        kept.append(self)
+
+    VllmEngine.__init__ = take_over  # type: ignore[method-assign]
+    VllmEngine.close = lambda self: None  # type: ignore[method-assign]
+
+
+def load(folder: Path) -> Any:
+    from bayes_at_n.pipeline.config.folder import load_folder
+    from bayes_at_n.pipeline.engines.vllm import VllmEngine
+    from bayes_at_n.pipeline.store.runfolder import Run
+
+    run = Run(load_folder(folder, []))
+    longest = max(len(row["prompt_token_ids"]) + row["max_tokens"] for row in run.questions)
+    engine: Any = VllmEngine(run.cfg, longest)
+    engine.longest = longest
+    return engine
+
+
+def command(order: dict[str, Any]) -> None:
+    """In the child: the command line as a person types it."""
+    from bayes_at_n.pipeline.cli import main
+
+    os.setpgid(0, 0)
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.update(order["environment"])
+    code = 99
+    try:
+        exec(order["before"], {"__name__": "__main__"})
+        code = main.main(order["arguments"])
+        sys.stdout.flush()
+        Path(order["log"] + ".modules").write_text(json.dumps(list(sys.modules)))
+    finally:
+        os._exit(code)
+
+
+def wait(order: dict[str, Any]) -> int:
+    code = os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1])
+    modules = Path(order["log"] + ".modules")
+    if code == 0 and modules.exists():  # what a whole run imports, once for all later commands
+        for name in json.loads(modules.read_text()):
+            if name.split(".")[0] in HEAVY:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+        modules.unlink()
+    return code
+
+
+def serve() -> None:
+    from matplotlib.figure import Figure
+
+    from bayes_at_n.pipeline.config import compose
+    from bayes_at_n.pipeline.engines.vllm_core import import_vllm
+
+    answers = os.fdopen(os.dup(1), "w")
+    if SPARING in os.environ:  # not in soak
+        spare()
+    os.dup2(2, 1)
+    vllm, _ = import_vllm()
+    vllm.LLM  # noqa: B018  # imported on first use
+    Figure.savefig = empty(Figure.savefig)  # type: ignore[method-assign]
+    engines: list[Any] = []
+    lend(engines)
+    for chosen in ([], ["verifier=none"]):  # remembered, and inherited
+        compose.load(chosen)
+    answer: Any = "ready"
+    while True:
+        print(answer, file=answers, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            os._exit(0)  # taking down all that is imported takes seconds
+        order = json.loads(line)
+        if "load" in order:
+            engines.append(load(Path(order["load"])))
+            answer = len(engines)
+        elif "wait" in order:
+            answer = wait(order)
+        else:
+            gc.freeze()  # a child that looks through all this for garbage copies all its pages
+            answer = os.fork()
+            if not answer:
+                command(order)
+            with contextlib.suppress(OSError):
+                os.setpgid(answer, answer)  # whichever of the two comes first
+
+
+if __name__ == "__main__":
+    serve()

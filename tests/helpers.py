@@ -36,6 +36,13 @@ CHATML = (
 )
 
 
+def one_error(capsys: Capsys) -> str:
+    """The one line on standard error; nothing is on standard output."""
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("error: ") and err.count("\n") == 1, (out, err)
+    return err
+
+
 def make_tokenizer(template: str | None = CHATML, bos: bool = False) -> Any:
     """One token a byte and four control tokens; `bos`: it puts <|bos|> in front of every text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -147,11 +154,6 @@ def settings(*overrides: str) -> RunConfig:
 def _composed(overrides: tuple[str, ...]) -> RunConfig:
     fixed = "model=custom model.id=/nowhere/tiny dataset=jsonl dataset.path=/nowhere/sums.jsonl"
     return compose.load([*fixed.split(), *overrides])
-
-
-def drawn_together(folder: Path, clusters: Sequence[str | None]) -> None:
-    """Write the clusters of a run's questions, in their order."""
-    described(folder, [{"cluster": of} for of in clusters])
 
 
 def described(folder: Path, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -461,12 +463,12 @@ def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
 class Setup:
     """A model, a question file and a run folder; `run(...)` is a Run with these settings."""
 
-    def __init__(self, tiny: Path, folder: Path) -> None:
+    def __init__(self, tiny: Path, folder: Path, questions: int = 4) -> None:
         self.model, self.questions, self.folder = tiny, folder / "sums.jsonl", folder / "run"
-        write_questions(self.questions, arithmetic(4))
+        write_questions(self.questions, arithmetic(questions))
 
-    def run(self, *overrides: str) -> Run:
-        given = [
+    def settings(self) -> list[str]:
+        return [
             "model=custom",
             f"model.id={self.model}",
             "model.name=tiny",
@@ -476,7 +478,9 @@ class Setup:
             "sampling.max_tokens=10",
             f"run_dir={self.folder}",
         ]
-        return Run(compose.load([*given, *overrides]))
+
+    def run(self, *overrides: str) -> Run:
+        return Run(compose.load([*self.settings(), *overrides]))
 
     def refused(self, *overrides: str) -> str:
         """The message of a prepare that is refused and changes nothing in the folder."""

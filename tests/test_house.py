@@ -1,6 +1,5 @@
 """The layers: imports run down only, in no circle. The pages: what a link names is there."""
 
-import ast
 import os
 import re
 import shutil
@@ -32,20 +31,6 @@ def test_an_import_that_runs_up_is_noticed(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "base.errors -> bayes_at_n.pipeline.cli" in done.stdout
-
-
-def test_the_program_is_named_in_one_place() -> None:
-    """Called as `bayes-at-n` it says so: messages take PROGRAM of pipeline/base/program.py."""
-    for path in sorted((ROOT / "pipeline").rglob("*.py")):
-        if path.name == "program.py":
-            continue
-        if "python -m pipeline" not in (text := path.read_text()):
-            continue
-        nodes = [*ast.walk(ast.parse(text))]
-        docstrings = {n.lineno for n in nodes if isinstance(n, ast.Expr)}
-        texts = [n for n in nodes if isinstance(n, ast.Constant) and n.lineno not in docstrings]
-        said = [n.lineno for n in texts if "python -m pipeline" in str(n.value)]
-        assert not said, f"{path}, line {said[0]}: write {{PROGRAM}}"
 
 
 def _anchors(page: Path) -> set[str]:

@@ -1,13 +1,14 @@
 """What a change of structure must not change: results from recorded attempts, to twelve digits.
 
 `recorded/` holds 1,920 attempts of the demo models with log-probs and verdicts, label log-probs of
-the demo's verifier, and `results.json`: what the commands and the grader make of them. After a
-change of results that is meant, `python tests/test_recorded.py` stores them anew; git shows what
-it changed.
+the demo's verifier, `results.json`: what the commands and the grader make of them, and
+`stages.json`: a hash of each stage's results with its version. After a change of results that is
+meant, raise the stage's version and run `python tests/test_recorded.py`; git shows what it changed.
 """
 
 import contextlib
 import csv
+import hashlib
 import io
 import json
 import tempfile
@@ -20,6 +21,11 @@ import pytest
 
 from bayes_at_n import verifiers
 from bayes_at_n.pipeline.cli.main import main
+from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.score import headline
+from bayes_at_n.pipeline.store import outcomes, provenance
+from bayes_at_n.pipeline.store.columns import KEY
+from bayes_at_n.pipeline.store.runfolder import open_run
 from bayes_at_n.verifiers.judge.calibration import (
     LABELS,
     a_against_b,
@@ -30,8 +36,7 @@ from bayes_at_n.verifiers.judge.calibration import (
 from benchmarks.answers import adversarial
 
 HERE = Path(__file__).parent / "recorded"
-
-
+RESULTS, STAGES = HERE / "results.json", HERE / "stages.json"
 WORDS = ("sentence", "notes")  # keys whose values are English, which may be mended
 
 
@@ -90,7 +95,34 @@ def counted(values: list[Any]) -> dict[str, int]:
     return {str(value): number for value, number in sorted(Counter(values).items())}
 
 
-def calibrated(_: Path) -> dict[str, Any]:
+def stages(root: Path) -> dict[str, Any]:
+    """Version and hash of what each stage made of one model's attempts, after `commands`."""
+    folder = root / "demo" / "demo-step-3900"
+    run, table = open_run(folder), outcomes.GRADES_TABLE
+    names = [name for name in table.columns.names if name not in KEY]
+    grades = table.read(run, names, outcomes.grade_inputs(run)).table.to_pylist()
+    grades.sort(key=lambda row: (row["question_id"], row["trial"]))
+    digits = [
+        [f"{x:.5g}" if isinstance(x, float) else x for x in row.values()]
+        for row in signals.read(run).to_pylist()
+    ]
+    tables = {p.stem: pq.read_table(p) for p in sorted(folder.glob("categories/*.parquet"))}
+    scores = json.loads((folder / "scores.json").read_text().replace(str(root), "runs"))
+    del scores[headline.MADE_FROM]
+    made = {
+        "signals": (signals.SIGNALS_TABLE.version, digits),
+        "categorize": (categories.VERSION, {n: t.to_pylist() for n, t in tables.items()}),
+        "score": (headline.VERSION, rounded(scores)),
+    }
+    text = json.dumps(grades, sort_keys=True).encode()
+    of_grades = {"version": table.version, "hash": hashlib.sha256(text).hexdigest()}
+    return {table.verb: of_grades} | {
+        name: {"version": version, "hash": provenance.hashed(of)}
+        for name, (version, of) in made.items()
+    }
+
+
+def calibrated() -> dict[str, Any]:
     """Means of the verifier's probabilities, by model and baseline."""
     table, made = pq.read_table(HERE / "labels.parquet").to_pandas(), {}
     for model, rows in table.groupby("model"):
@@ -107,7 +139,7 @@ def calibrated(_: Path) -> dict[str, Any]:
     return rounded(made)  # type: ignore[no-any-return]
 
 
-def corpus(_: Path) -> dict[str, Any]:
+def corpus() -> dict[str, Any]:
     """How many of the adversarial answers have each outcome, by kind."""
     cases = [
         (case, verifiers.find(case.completion, truncated=False).answer) for case in adversarial()
@@ -119,17 +151,23 @@ def corpus(_: Path) -> dict[str, Any]:
     ])  # fmt: skip
 
 
-RESULTS = {"commands": commands, "calibrated": calibrated, "corpus": corpus}
+def test_results_of_commands_are_those_recorded(tmp_path: Path) -> None:
+    """They change with the version of a stage only."""
+    assert commands(tmp_path) == json.loads(RESULTS.read_text())["commands"]
+    assert stages(tmp_path) == json.loads(STAGES.read_text())
 
 
-@pytest.mark.parametrize(
-    "part", ["commands", "calibrated", pytest.param("corpus", marks=pytest.mark.soak)]
-)
-def test_results_are_those_recorded(part: str, tmp_path: Path) -> None:
-    assert RESULTS[part](tmp_path) == json.loads((HERE / "results.json").read_text())[part]
+def test_calibrated_verdicts_are_those_recorded() -> None:
+    assert calibrated() == json.loads(RESULTS.read_text())["calibrated"]
+
+
+@pytest.mark.soak
+def test_outcomes_of_adversarial_answers_are_those_recorded() -> None:
+    assert corpus() == json.loads(RESULTS.read_text())["corpus"]
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        parts = {name: part(Path(folder)) for name, part in RESULTS.items()}
-    (HERE / "results.json").write_text(json.dumps(parts, indent=1) + "\n")
+        parts = {"commands": commands(Path(folder)), "calibrated": calibrated(), "corpus": corpus()}
+        STAGES.write_text(json.dumps(stages(Path(folder)), indent=1) + "\n")
+    RESULTS.write_text(json.dumps(parts, indent=1) + "\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, drawn_together, make_run, run_of
+from helpers import Capsys, described, make_run, run_of
 from raced import QUESTIONS, TRIALS, coins, folders, forked
 
 from bayes_at_n import scoring
@@ -116,7 +116,7 @@ def test_the_winner_on_other_questions(tmp_path: Path, capsys: Capsys) -> None:
     place, labels = folders(tmp_path, outcomes), None
     for labels in (None, [str(q // 4) for q in range(QUESTIONS)]):
         if labels:
-            drawn_together(place / "b", labels)
+            described(place / "b", [{"cluster": label} for label in labels])
         found = told(capsys, f"replay={place}", "until=order")
         counted = [of[:, : m["trials"]] for of, m in zip(outcomes, found["models"], strict=True)]
         basis, expected = found["basis"], scoring.paired_questions(*counted[:2], clusters=labels)

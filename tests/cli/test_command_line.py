@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers import ROOT, Capsys, make_run, run_of
+from helpers import ROOT, Capsys, make_run, one_error, run_of
 
 from bayes_at_n.pipeline.cli import command
 from bayes_at_n.pipeline.cli.help import descriptions, keys
@@ -19,13 +19,6 @@ from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.cli.verbs import GROUPS, VERBS, Verb
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.workers import resident
-
-
-def one_error(capsys: Capsys) -> str:
-    """The one line on standard error; nothing is on standard output."""
-    out, err = capsys.readouterr()
-    assert not out and err.startswith("error: ") and err.count("\n") == 1, (out, err)
-    return err
 
 
 def job(capsys: Capsys, *words: str) -> Any:
@@ -62,7 +55,7 @@ def test_help_groups_the_verbs(capsys: Capsys) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capsys) -> None:
+def test_a_verb_explains_and_composes_itself(verb: str, place: Path, capsys: Capsys) -> None:
     assert main([verb, "--help"]) == 0
     text = capsys.readouterr().out
     assert {*re.findall(r"^  python -m pipeline (\w+)", text, re.M)} == {verb}
@@ -73,6 +66,9 @@ def test_the_help_of_a_verb_is_about_it(verb: str, capsys: Capsys) -> None:
         meanings = descriptions(VERBS[verb].kinds[0])
         assert not [key for key in keys(VERBS[verb]) if not meanings.get(key)]
     assert max(map(len, text.splitlines())) <= 100
+    for words in (["--cfg", "job"], ["--info", "defaults", "--quiet"]):
+        assert main([verb, *words]) == 0 and capsys.readouterr().out
+    assert not [*place.iterdir()]
 
 
 # What neither help nor status needs; scipy alone is a hundredth of a second, its parts are not.
@@ -86,7 +82,6 @@ DEAR |= {"jinja2", "pebble", "asyncio", "huggingface_hub"}
     [
         (["--help"], {"numpy", "pyarrow", "omegaconf", "scipy.special"}, 250),
         (["run", "--help"], {"pyarrow", "scipy.special"}, 700),
-        (["settle", "--help"], {"pyarrow", "scipy.special"}, 700),
         (["status", "RUN"], set(), 900),
     ],
 )
@@ -105,16 +100,6 @@ def test_imports(arguments: list[str], others: set[str], most: int, tmp_path: Pa
 
 
 # Hydra's own flags and grammar
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_composed(verb: str, place: Path, capsys: Capsys) -> None:
-    capsys.readouterr()
-    assert main([verb, "--cfg", "job"]) == 0
-    assert capsys.readouterr().out
-    assert main([verb, "--info", "defaults", "--quiet"]) == 0
-    assert capsys.readouterr().out
-    assert not [*place.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -152,24 +137,21 @@ LINES = [  # the command line; what its one line names
     ("run hydra.searchpath=[file:///nowhere]", ["hydra.searchpath", "/nowhere"]),
     ("run +model=demo", ["model"]),
     ("run model=qwen3-31b", ["model=qwen3-31b", "qwen3-30b", "model=./"]),
-    ("run dataset=aime", ["dataset=aime", "aime25", "dataset=./"]),
+    (f"run model={'a' * 300}", ["model=aaa", "no such choice"]),
     ("run ~model", ["model.name"]),
     ("run ~sampling.trials", ["sampling.trials"]),
     ("run foo", ["foo"]),
     ('run prompt.template="a', ["prompt.template", "quote"]),
     ("run sampling.trials=interval(1,2)", ["sampling.trials", "interval", "range"]),
     ("run seed=range(0,5000)", ["1000"]),
-    ("run sampling.trials=many", ["sampling.trials", "many"]),
     ("run model=demo tag=${nowhere}", ["tag", "nowhere"]),
     ("run model=custom", ["model.id"]),
-    ("compare metrics=[pas@2]", ["pas@2", "pass@2"]),
     ("compare dataset=a", ["runs"]),
     ("status no/such/folder", ["no/such/folder"]),
     ("score tests", ["tests"]),
     ("plan dataset=nowhere", ["nowhere"]),
     ("settle model=demo,custom stages=grade", ["stages"]),
     ("trajectory checkpoints=a model=demo,custom", ["model", "checkpoints.NAME"]),
-    ("study preset=fast name=coins", ["fast", "quick"]),
     ("grade --file a", ["--out"]),
 ]
 
@@ -277,11 +259,15 @@ def test_what_executes_or_connects_is_typed_or_of_the_environment(
         ("dataset='a[1],b.jsonl'", "a[1],b.jsonl"),
     ],
 )
-def test_models_and_data_sets_by_name_path_or_hub_id(setting: str, found: str | None) -> None:
+def test_models_and_data_sets_by_name_path_or_hub_id(setting: str, found: str) -> None:
     cfg = compose.load([setting])
-    value = cfg.model.id if setting.startswith("model") else cfg.dataset.path
-    assert value == found or found in (None, cfg.model.name)
+    assert found in (cfg.model.id, cfg.dataset.path, cfg.model.name)
     assert cfg.run_dir.count("/") == 2
+
+
+def test_a_path_with_a_comma_is_one_value(place: Path, capsys: Capsys) -> None:
+    write("a,b.jsonl", "")
+    assert job(capsys, "score", "labels=a,b.jsonl")["labels"]["file"] == "a,b.jsonl"
 
 
 def test_run_folders_by_position_glob_and_data_set(place: Path, capsys: Capsys) -> None:

@@ -102,8 +102,9 @@ class Cluster:
         daemon = self.daemons.pop(f"slurmd-{node}")
         daemon.kill()
         daemon.wait()
-        shepherds = [p for p in psutil.process_iter() if _cwd(p) == self.folder / node]
-        lost = [p for p in _processes(self.folder) if _environ(p).get("SLURMD_NODENAME") == node]
+        found = _processes(self.folder)
+        lost = [p for p in found if _environ(p).get("SLURMD_NODENAME") == node]
+        shepherds = [p for p in found if p.info["cwd"] == str(self.folder / node)]
         for process in [*shepherds, *lost]:  # a shepherd would still report the step's end
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -216,35 +217,20 @@ def _path() -> str:
 
 def _processes(folder: Path) -> list[psutil.Process]:
     """Every process of this Slurm; shepherds of steps overwrite their environment."""
-    conf = f"{folder}/slurm.conf"
     return [
         p
-        for p in psutil.process_iter()
+        for p in psutil.process_iter(["cwd", "environ", "status"])
         if p.pid != os.getpid()
-        and _runs(p)
-        and (_environ(p).get("SLURM_CONF") == conf or folder in (_cwd(p) / "x").parents)
+        and p.info["status"] != psutil.STATUS_ZOMBIE
+        and (
+            _environ(p).get("SLURM_CONF") == f"{folder}/slurm.conf"
+            or folder in (Path(p.info["cwd"] or "/") / "x").parents
+        )
     ]
 
 
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:  # ended since it was listed
-        return False
-
-
-def _cwd(process: psutil.Process) -> Path:
-    try:
-        return Path(process.cwd())
-    except (psutil.Error, OSError):
-        return Path("/")
-
-
 def _environ(process: psutil.Process) -> dict[str, str]:
-    try:
-        return dict(process.environ())
-    except (psutil.Error, OSError):
-        return {}
+    return process.info["environ"] or {}  # that of another user's
 
 
 def _die_with_parent() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import make_run
+from helpers import run_of
+from made_cohorts import TINY, tiny
 
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
+from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.compare.cohort import from_arrays
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.paper import methods, reproduce, spending, studies
@@ -18,17 +20,7 @@ from bayes_at_n.pipeline.rubrics import signals
 from bayes_at_n.pipeline.store import runfolder
 from bayes_at_n.pipeline.store.runfolder import Run
 
-FEW = [
-    "preset=quick",
-    "study.matrices=5",
-    "study.tau_replicates=20",
-    "study.convergence_replicates=100",
-    "study.subset_replicates=20",
-    "study.coin_sets=10",
-    "study.separation_sets=5",
-    "study.separation_replicates=50",
-    "study.prior_replicates=100",
-]
+FEW = ["preset=quick", *(f"study.{key}={count}" for key, count in TINY.items())]
 MARKS = {
     "limo-v2": {"a": "1111111011", "b": "1011100101", "c": "00~0100000"},
     "tiny": {"a": "1101010011", "b": "1000100101", "c": "0000000~~0"},
@@ -39,25 +31,11 @@ MARKS = {
 def make_runs(root: Path, *datasets: str, make: Callable[[Run], None] = signals.make) -> None:
     for dataset in datasets:
         for name, marks in MARKS.items():
-            run = make_run(
-                root / dataset / name,
-                marks,
-                f"dataset.name={dataset}",
-                f"model.name={name}",
-                f"model.id=/nowhere/{name}",
-            )
-            runfolder.write_json(_sessions(run.path) / "s.json", {"gpu_s": 7200.0, "wall_s": 3600})
+            run = run_of(root, name, marks, dataset=dataset)
+            (run.path / "sessions").mkdir()
+            session = {"gpu_s": 7200.0, "wall_s": 3600}
+            runfolder.write_json(run.path / "sessions" / "s.json", session)
             make(run)
-
-
-def _sessions(folder: Path) -> Path:
-    made = folder / "sessions"
-    made.mkdir()
-    return made
-
-
-def quick(*names: str) -> analysis.StudyPlan:
-    return analysis.study_plan(analysis.load([*FEW, *names]))
 
 
 def test_a_preset_holds_every_count_and_single_ones_replace_it() -> None:
@@ -104,20 +82,21 @@ def test_reproduce_makes_every_study_of_real_runs_and_one_page(tmp_path, capsys)
 def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
     make_runs(tmp_path, "sums", "more")
     made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
-    cost = spending.cost(quick(), made)
+    cost = spending.cost(tiny(), made)
     total = cost.tables["table7"].rows[-1]
     assert total["attempts"] == 2 * 3 * 30
     assert total["hours"] == pytest.approx(6 * 2.0)
     assert total["completion"] == pytest.approx(180 * 5 / 1e6)
     assert total["each"] == pytest.approx(8)
-    found = methods.rubrics(quick(), made)
+    found = methods.rubrics(tiny(), made)
     rows = {
         row["model"]: row
         for row in found.tables["fig7_scores"].rows
         if row["rubric"] == "exact-match"
     }
     # Exact Match: 0 invalid (cut off), 1 wrong, 2 correct; Dirichlet(1, 1, 1) on each question.
-    weights = [c.weight for c in cohort_rubric("exact-match", made)]
+    [(rubric, *_)] = [cohort_rubrics.categories(made[0], analysis.load([]))["exact-match"]]
+    weights = [c.weight for c in rubric.categories]
     for name, marks in MARKS.items():
         means = [
             sum(w * (1 + line.count(mark)) for w, mark in zip(weights, "~01", strict=True)) / 13
@@ -125,12 +104,6 @@ def test_cost_and_rubrics_are_sums_over_the_runs(tmp_path):
         ]
         assert rows[name]["mu"] == pytest.approx(np.mean(means), rel=1e-12)
     assert [rows[name]["rank"] for name in MARKS] == [1, 2, 3]
-
-
-def cohort_rubric(name, made):
-    from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
-
-    return cohort_rubrics.categories(made[0], analysis.load([]))[name][0].categories
 
 
 def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(tmp_path):
@@ -142,7 +115,7 @@ def test_matrices_under_the_papers_names_are_compared_and_hostile_names_escaped(
     hostile = from_arrays("<b>x</b>/..", ["<script>alert(1)</script>", "b"], ids, data[[0, 19]])
     left_out: list[str] = []
     found = reproduce.reproduced(
-        [known, hostile], quick(), ["ranks", "tau", "cost"], tmp_path, left_out
+        [known, hostile], tiny(), ["ranks", "tau", "cost"], tmp_path, left_out
     )
     assert [line.split(":")[0] for line in left_out] == ["cost"]
     scores = data.mean(axis=(1, 2))
@@ -170,28 +143,25 @@ def test_reproduce_without_runs_makes_what_is_simulated_and_says_so(tmp_path, ca
         reproduce.reproduce(analysis.load([f"runs={tmp_path}/none", "dataset=aime25", *FEW]))
 
 
-def test_hours_are_drawn_in_a_unit_that_shows_them_and_none_is_no_sum(tmp_path):
+def test_hours_that_are_unknown_of_one_run_are_no_sum(tmp_path):
     make_runs(tmp_path, "sums")
     sessions = sorted(tmp_path.rglob("sessions/s.json"))
-    for path in sessions:
-        runfolder.write_json(path, {"gpu_s": 90})
-    made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
-    left, _ = spending.cost(quick(), made).figures["fig8"].axes[:2]
-    assert left.get_xlabel() == "inference time (GPU-minutes)"
     runfolder.write_json(sessions[0], {})
-    found = spending.cost(quick(), made)
-    [total] = [row for row in found.tables["table7"].rows if row["dataset"] == "total"]
+    made = cohorts_of.load(analysis.load([f"runs={tmp_path}"]))
+    [total] = [
+        r for r in spending.cost(tiny(), made).tables["table7"].rows if r["dataset"] == "total"
+    ]
     assert total["hours"] is None and total["attempts"] == 90
     for path in sessions:
         path.unlink()
-    found = spending.cost(quick(), made)
-    [only] = [axes for axes in found.figures["fig8"].axes if axes.get_xlabel()]
+    figure = spending.cost(tiny(), made).figures["fig8"]
+    [only] = [axes for axes in figure.axes if axes.get_xlabel()]
     assert only.get_xlabel().startswith("completion tokens")
 
 
 def test_study_prints_its_tables_and_stops_where_a_named_one_cannot_be_made(tmp_path, capsys):
     runs = tmp_path / "runs"
-    make_run(runs / "sums" / "only", {"a": "10"}, "dataset.name=sums")
+    run_of(runs, "only", {"a": "10"})
     out = tmp_path / "out"
     reproduce.study(analysis.load([f"runs={runs}", f"out={out}", *FEW, "name=separation"]))
     assert "telling LLM10 from LLM9" in capsys.readouterr().out

@@ -25,63 +25,52 @@ REAL = ["NVIDIA-Nemotron-Nano-9B-v2", "FuseO1-DeepSeekR1-QwQ-SkyT1-Flash-32B-Pre
 TRIALS = np.arange(1, 81)
 
 
-def names_of(models: int) -> list[str]:
-    return ([*REAL, *HOSTILE] + [f"gpt-oss-20b_{i}" for i in range(models)])[:models]
+MODELS = 20
+NAMES = ([*REAL, *HOSTILE] + [f"gpt-oss-20b_{i}" for i in range(MODELS)])[:MODELS]
+MU = np.linspace(0.9, 0.1, MODELS)
+DATASETS = ["aime24", "aime25", "hmmt25", "brumo25"]
 
 
-def mu_of(models: int) -> Any:
-    return np.linspace(0.9, 0.1, models)
+def ranks_at(points: int) -> Any:
+    rng = np.random.default_rng(MODELS)
+    return np.array([1 + rng.permutation(MODELS) for _ in range(points)]).T
 
 
-def a_forest(models: int, questions: int) -> Figure:
-    mu = mu_of(models)
-    ranks = [(f"{1 + i // 2}–{models}", i < 2) for i in range(models)]
-    return scores.forest(names_of(models), mu, mu - 0.05, mu + 0.02, ranks, "forest", "μ")
+def a_forest() -> Figure:
+    ranks = [(f"{1 + i // 2}–{MODELS}", i < 2) for i in range(MODELS)]
+    return scores.forest(NAMES, MU, MU - 0.05, MU + 0.02, ranks, "forest", "μ")
 
 
-def some_rank_lines(models: int, questions: int) -> Figure:
-    rng = np.random.default_rng(models)
-    ranks = np.array([1 + rng.permutation(models) for _ in range(12)]).T
+def some_rank_lines() -> Figure:
+    ranks = ranks_at(12)
     ranks[:, -1] = 1  # all tied: names must still not cover each other
-    rubrics = [f"Format and Confidence {i}" for i in range(12)]
-    return scores.rank_lines(rubrics, names_of(models), ranks, "ranks")
+    return scores.rank_lines([f"Format and Confidence {i}" for i in range(12)], NAMES, ranks, "r")
 
 
-def some_trajectories(models: int, questions: int) -> Figure:
-    rng = np.random.default_rng(models)
-    ranks = np.array([1 + rng.permutation(models) for _ in TRIALS]).T
-    return scores.rank_trajectories(names_of(models), TRIALS, ranks, 75, "worst replicate")
-
-
-def masses_of(models: int) -> dict[str, Any]:
+def masses() -> dict[str, Any]:
     labels = ["Bayes@N", "Pass@2", "Pass@4"]
-    masses = {label: stats.binom(100, 0.2 + 0.2 * i).pmf(TRIALS) for i, label in enumerate(labels)}
-    return masses | {"Pass@8": np.zeros(80)}
+    found = {label: stats.binom(100, 0.2 + 0.2 * i).pmf(TRIALS) for i, label in enumerate(labels)}
+    return found | {"Pass@8": np.zeros(80)}
 
 
-def curves_of(models: int) -> dict[str, Any]:
-    return {
-        f"G-Pass@{k}": np.ma.masked_less(1 - 1 / (TRIALS + k), 1 - 1 / (2 * k))
-        for k in range(1, min(models, 13) + 1)
-    }
+def tau_of(k: int) -> Any:
+    return np.ma.masked_less(1 - 1 / (TRIALS + k), 1 - 1 / (2 * k))
 
 
-def some_tokens(models: int, questions: int) -> Figure:
+def some_tokens(models: int = MODELS) -> Figure:
     right = np.linspace(3e3, 2e4, models)
     wrong = np.ma.array(right * 1.5, mask=np.arange(models) == 1)
-    return scores.tokens_against_correctness(names_of(models), right, wrong, mu_of(models))
+    return scores.tokens_against_correctness(NAMES[:models], right, wrong, MU[:models])
 
 
-def a_cost(models: int, questions: int) -> Figure:
+def a_cost(models: int = MODELS) -> Figure:
     hours = np.ma.array(np.arange(1.0, 1 + 4 * models).reshape(models, 4))
     hours[0, 0] = np.ma.masked
     hours[1] = np.ma.masked
-    return studies.cost(
-        names_of(models), ["aime24", "aime25", "hmmt25", "brumo25"], hours, hours.data * 1e6, "cost"
-    )
+    return studies.cost(NAMES[:models], DATASETS, hours, hours.data * 1e6, "cost")
 
 
-def a_separation(models: int, questions: int) -> Figure:
+def a_separation() -> Figure:
     n = np.array([10, 80, 199, 285, 440])
     z = 0.127 * np.sqrt(n)
     p = stats.norm.cdf(z)
@@ -89,7 +78,7 @@ def a_separation(models: int, questions: int) -> Figure:
     return studies.separation(probability, scores, [80, 199, 285], "LLM10, LLM9", [1.645, 1.96])
 
 
-def a_prior_gain(models: int, questions: int) -> Figure:
+def a_prior_gain() -> Figure:
     n = np.arange(1, 17)
     tau = {d: Curve(n, 1 - 1 / (1 + n + d / 2) - d / 1000) for d in (0, 1, 2, 4, 8, 16)}
     return studies.prior_gain(tau, np.repeat([1.0, 0.9, 0.5], [5, 3, 2]), "priors")
@@ -103,21 +92,21 @@ def diagram(power: float) -> dict[str, Any]:
 
 
 TABLE = {"temperature": 1.7, "before": diagram(2), "after": diagram(1)}
-
-
-FIGURES: dict[str, Callable[[int, int], Figure]] = {
+FIGURES: dict[str, Callable[[], Figure]] = {
     "forest": a_forest,
     "rank_lines": some_rank_lines,
-    "trajectories": some_trajectories,
-    "pmf": lambda models, _: studies.pmf(TRIALS, masses_of(models), "PMF"),
-    "cdf": lambda models, _: studies.cdf(TRIALS, masses_of(models), "CDF"),
-    "tau": lambda models, _: studies.tau_curves(TRIALS, curves_of(models), "τ"),
-    "subsets": lambda models, _: studies.subsets([5, 20], SETTLED, "subsets", 80),
+    "trajectories": lambda: scores.rank_trajectories(NAMES, TRIALS, ranks_at(80), 75, "worst"),
+    "pmf": lambda: studies.pmf(TRIALS, masses(), "PMF"),
+    "cdf": lambda: studies.cdf(TRIALS, masses(), "CDF"),
+    "tau": lambda: studies.tau_curves(
+        TRIALS, {f"G-Pass@{k}": tau_of(k) for k in range(1, 14)}, "τ"
+    ),
+    "subsets": lambda: studies.subsets([5, 20], SETTLED, "subsets", 80),
     "tokens": some_tokens,
     "cost": a_cost,
     "separation": a_separation,
     "priors": a_prior_gain,
-    "reliability": lambda *_: scores.reliability("P(A) of CompassVerifier-3B on aime25", TABLE),
+    "reliability": lambda: scores.reliability("P(A) of CompassVerifier-3B on aime25", TABLE),
 }
 SETTLED = {5: np.array([3.0, 3, 10, 80]), 20: np.ma.array([50, 60, 70], mask=[0, 1, 1])}
 
@@ -154,7 +143,7 @@ def boxes(figure: Figure) -> list[tuple[Text, Any]]:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_is_cut_or_covers_another_and_axes_are_labelled(name: str) -> None:
-    figure = FIGURES[name](20, 120)
+    figure = FIGURES[name]()
     assert len(boxes(figure)) > 5
     for axes in figure.axes:
         bar = axes.get_label() == "<colorbar>"
@@ -205,11 +194,11 @@ def test_reliability_draws_filled_bins_with_their_intervals() -> None:
 
 
 def test_tokens_and_cost_draw_what_is_known() -> None:
-    figure = some_tokens(3, 0)
+    figure = some_tokens(3)
     right, wrong = (line.get_xdata() for line in figure.axes[0].lines)
     np.testing.assert_allclose(right, [3e3, 11.5e3, 2e4])
     np.testing.assert_allclose(wrong, [4.5e3, np.nan, 3e4])
-    hours, tokens = a_cost(3, 0).axes
+    hours, tokens = a_cost(3).axes
     assert widths(hours).sum(axis=1).tolist() == [9 + 10 + 11 + 12, 2 + 3 + 4, 0]
     assert [text.get_text() for text in hours.texts] == ["42", "≥ 9", "unknown"]
     assert tokens.get_xlabel() == "completion tokens"
@@ -218,7 +207,7 @@ def test_tokens_and_cost_draw_what_is_known() -> None:
 
 def test_svgs_live_in_one_page() -> None:
     found, again = (
-        [style.svg(FIGURES[name](8, 3)) for name in ("forest", "tau", "cost")] for _ in range(2)
+        [style.svg(FIGURES[name]()) for name in ("forest", "tau", "cost")] for _ in range(2)
     )
     assert found == again
     ids = [one for text in found for one in re.findall(r'\sid="([^"]+)"', text)]
@@ -235,11 +224,11 @@ def test_svgs_live_in_one_page() -> None:
 
 def test_a_narrow_figure_is_a_column_wide_and_its_panels_stand_below_each_other() -> None:
     with style.narrow():
-        figure = a_cost(4, 0)
+        figure = a_cost()
     assert figure.get_figwidth() == style.COLUMN
     left, right = figure.axes[:2]
     assert left.get_subplotspec().rowspan.start < right.get_subplotspec().rowspan.start
-    assert a_cost(4, 0).get_figwidth() == style.PAGE
+    assert a_cost().get_figwidth() == style.PAGE
 
 
 def test_titles_hold_where_nothing_is_known_or_all_is_alike() -> None:

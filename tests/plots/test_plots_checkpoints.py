@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,94 +18,70 @@ PROTOCOLS = [
     for metric in ("greedy", "avg@80", "Bayes@80", "Pass@16", "Pass@2")
     for w in (1, 4)
 ]
-MAP = ["AGIEval", "RACE", "SQuAD2.0", "MMLU", "CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus"]
-MAP += ["CMATH", "HumanEval", "MBPP", "MBPP-Plus", "a_b%: $x$ and a name far too long for a panel"]
+MAP = ["a_b%: $x$ and a name far too long for a panel", "AGIEval", "RACE", "SQuAD2.0", "MMLU"]
+MAP += ["CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus", "CMATH", "HumanEval", "MBPP", "MBPP-Plus"]
 
 
-def steps_of(count: int) -> Any:
-    """Unequal distances, as the demo's: every 300 first, every 100 later."""
-    half = count // 2
-    return np.r_[300 * np.arange(1, half + 1), 300 * half + 100 * np.arange(1, count - half + 1)]
+def curve(count: int, seed: int, scale: int = 1, bands: bool = True) -> Curve:
+    """A noisy rise over unequal distances, as the demo's: every 300 first, every 100 later."""
+    x = scale * np.cumsum(np.r_[np.full(count // 2, 300), np.full(count - count // 2, 100)])
+    noise = np.random.default_rng(seed).normal(0, 0.03, count)
+    y = 0.2 + 0.5 * (1 - np.exp(-2 * x / x.max())) + noise
+    return Curve(x, y, y - 0.045, y + 0.045) if bands else Curve(x, y)
 
 
-def curve(count: int, seed: int, noise: float = 0.03, bands: bool = True, scale: int = 1) -> Curve:
-    rng = np.random.default_rng(seed)
-    x = scale * steps_of(count)
-    y = 0.2 + 0.5 * (1 - np.exp(-2 * x / x.max())) + rng.normal(0, noise, count)
-    return Curve(x, y, y - 1.5 * noise, y + 1.5 * noise) if bands else Curve(x, y)
-
-
-def panels(datasets: int, lines: int, count: int, scale: int = 1) -> dict[str, dict[str, Curve]]:
-    return {
+def some_curves(datasets: int, lines: int, count: int, scale: int = 1) -> Figure:
+    panels = {
         name: {
-            label: curve(
-                count, 100 * i + j, 0.01 + 0.02 * (j % 2 == 0), "greedy" not in label, scale
-            )
+            label: curve(count, 100 * i + j, scale, "greedy" not in label)
             for j, label in enumerate(PROTOCOLS[:lines])
         }
         for i, name in enumerate(MAP[:datasets])
     }
+    return checkpoints.curves(panels, "scores along training", "score", "95% interval")
 
 
-def some_curves(datasets: int, lines: int, count: int, scale: int = 1) -> Figure:
-    found = panels(datasets, lines, count, scale)
-    return checkpoints.curves(found, "scores along training", "score", "95% interval")
-
-
-def four(trainings: int, count: int) -> Figure:
+def sides(trainings: int, count: int) -> Figure:
     names = ["math corpus", "code corpus", *HOSTILE][:trainings]
-    left = {name: curve(count, i, 0.04) for i, name in enumerate(names)}
-    right = {name: curve(count - 3, i, 0.01) for i, name in enumerate(names)}
-    pairs = list(itertools.combinations(names, 2))[:6]
+    pairs = [f"{a} ahead of {b}" for a, b in itertools.combinations(names, 2)]
 
-    def chances(n: int) -> dict[str, Curve]:
-        rng = np.random.default_rng(n)
-        return {f"{a} ahead of {b}": Curve(steps_of(n), rng.random(n)) for a, b in pairs}
+    def both(labels: list[str]) -> dict[str, dict[str, Curve]]:
+        single, merged = (
+            {label: curve(n, i) for i, label in enumerate(labels)} for n in (count, count - 3)
+        )
+        return {"single checkpoints": single, "merged": merged}
 
-    sides = {"single checkpoints": left, "merged": right}
-    both = {"single checkpoints": chances(count), "merged": chances(count - 3)}
-    return checkpoints.side_by_side(sides, both, "training runs", interval="95% interval")
-
-
-N = [1, 2, 4, 8, 16, 32, 64, 80]
+    return checkpoints.side_by_side(
+        both(names), both(pairs[:6]), "training runs", interval="95% interval"
+    )
 
 
 def samples(lines: int) -> Figure:
-    tau = {}
+    n, tau = [1, 2, 4, 8, 16, 32, 64, 80], {}
     for i, label in enumerate(PROTOCOLS[:lines]):
         first = 4 if "Pass@16" in label else 0
         y = 0.9 - 0.5 / (1 + np.arange(8)) - 0.03 * i
-        tau[label] = Curve(N[first:], y[first:], y[first:] - 0.08, y[first:] + 0.06)
-    return checkpoints.stability_by_samples(N, tau, "stability by trials", "95% interval")
+        tau[label] = Curve(n[first:], y[first:], y[first:] - 0.08, y[first:] + 0.06)
+    return checkpoints.stability_by_samples(n, tau, "stability by trials", "95% interval")
 
 
-def ranks_of(models: int, seed: int) -> Any:
-    return 1 + np.random.default_rng(seed).permutation(models)
-
-
-def a_scatter(models: int, several: int = 2) -> Figure:
-    names = [
-        "demo-constant-base",
-        "demo-cosine-to-zero-base",
-        "demo-linear_$x$-warmup-restart-base",
-    ]
+def a_scatter(models: int, several: int) -> Figure:
+    names = ["demo-constant-base", "demo-linear_$x$-warmup-restart-base"]
     names = [*names, *(f"variant-{i}" for i in range(models))][:models]
-    one = ranks_of(models, 0)
+    one, other = (1 + np.random.default_rng(seed).permutation(models) for seed in (0, 1))
     tied = np.minimum(one, models - 1)
     found = {
-        "greedy": (ranks_of(models, 1), one, 0.5),
+        "greedy": (other, one, 0.5),
         "Pass@16": (tied, tied, 15 / 66),
         "Bayes@80": (np.ones(models), one, 0.0),
     }
     return checkpoints.rank_scatter(names, dict(list(found.items())[:several]), "ranks")
 
 
-def a_trend(ks: int, cost: bool = True) -> Figure:
-    k = 2 ** np.arange(ks)
+def a_trend(ks: int) -> Figure:
     rate = 0.45 - 0.04 * np.arange(ks)
-    money = 1000.0 * k if cost else None
-    prr = Curve(k, rate, rate - 0.1, rate + 0.2)
-    return checkpoints.trend(prr, money, "trend", rate + 0.05)
+    prr = Curve(2 ** np.arange(ks), rate, rate - 0.1, rate + 0.2)
+    return checkpoints.trend(prr, None, "trend", rate + 0.05)
 
 
 # The narrowest of each kind.
@@ -114,11 +89,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "curves-1x10": lambda: some_curves(1, 10, 18),
     "curves-3x4-two-points": lambda: some_curves(3, 4, 2),
     "curves-14x4": lambda: some_curves(14, 4, 54, 10_000),
-    "sides-4": lambda: four(4, 40),
+    "sides-4": lambda: sides(4, 40),
     "samples-10": lambda: samples(10),
     "ranks-12x3": lambda: a_scatter(12, 3),
     "ranks-40": lambda: a_scatter(40, 1),
-    "trend-1": lambda: a_trend(1, False),
+    "trend-1": lambda: a_trend(1),
 }
 
 

@@ -104,12 +104,9 @@ def test_every_rubric_gets_a_table(tmp_path: Path, capsys: Capsys) -> None:
     assert record["thresholds"].items() <= limits(run).items()
     assert set(limits(run)["rubrics"]) == set(NAMES) and not limits(run)["left_out"]
     assert set(record["thresholds"]["values"]) == set(THRESHOLDS)
-    said = capsys.readouterr()
-    assert f"thresholds (this run alone, {M * N} attempts, 20" in said.out
-    assert f"categorize: {M * N} attempts, 12 rubrics" in said.err
     rows = signals.read(run).to_pylist()
     shy = sum(r["a"] < 0.6 and r["a"] > max(r["b"], r["c"]) for r in rows)
-    assert shy and f"under 0.6 in {shy} of {M * N} attempts" in said.out
+    assert shy and f" {shy} of {M * N} attempts" in capsys.readouterr().out
 
 
 def test_scores_are_bayes_of_the_masked_matrix(tmp_path: Path) -> None:
@@ -175,7 +172,6 @@ def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (["rubric.names=[exact-mach]"], "rubric=exact-mach.*exact-match"),
         (["rubric.names=[{tmp}/bad.yaml]"], "bad.yaml"),
-        (["rubric.names=[{tmp}/list.yaml]"], "list.yaml: .*the rubric: must"),
         (["rubric.names=[{tmp}/typo.yaml]"], r"typo.yaml: .*categories\.1\.when.*`correkt`"),
         (["rubric.names=[exact-match, {tmp}/exact-match.yaml]"], "two rubrics have the name exact"),
         (["rubric.weights.exact-match=[0,x,1]"], "rubric.weights.exact-match: .*1.weight"),
@@ -185,7 +181,6 @@ def test_a_rubric_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_bad_input_replaces_nothing(tmp_path: Path, overrides: list[str], said: str) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
-    (tmp_path / "list.yaml").write_text("[1]")
     mine(tmp_path / "typo.yaml", "wrong", "correkt")
     mine(tmp_path / "exact-match.yaml", "wrong", "correct")
     run = made(tmp_path / "run")
@@ -210,37 +205,35 @@ def test_a_cohort_pools_the_runs_of_the_data_set(tmp_path: Path, capsys: Capsys)
     ratios = np.concatenate([signals.read(r)["token_ratio"].to_numpy() for r in (one, two)])
     assert found["values"]["len_p33"] == pytest.approx(np.quantile(ratios, 0.33))
     said = capsys.readouterr()
-    assert "elsewhere, fewer and no-run" in said.err
-    assert "own thresholds" not in said.out and "thresholds (2 runs of the dataset" in said.out
+    assert all(name in said.err for name in ("elsewhere", "fewer", "no-run"))
+    assert "own thresholds" not in said.out
     categorize(two)
     assert limits(two)["values"] == found["values"]
 
 
-def test_a_cohort_of_one_uses_itself_and_says_so(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_cohort_of_one_uses_itself_and_marks_what_rests_on_it(
+    tmp_path: Path, capsys: Capsys
+) -> None:
     run = made(tmp_path / "run")
     categorize(run)
     assert limits(run)["scope"] == "model"
-    said = capsys.readouterr().out
-    assert "thresholds (this run alone" in said and said.count("* own thresholds") == 1
+    capsys.readouterr()
     found = rubric_scores(run)
     own = {name for name, of in found.items() if any("own thresholds" in x for x in of["labels"])}
     # Boxes, outcomes and the verifier ask no quantile (Table 5; length-robust ignores lengths).
     without = {"exact-match", "format-aware", "length-robust", "strict-compliance"}
     assert set(found) - own == without | {"verifier-only", "verifier-probe"}
     print_rubrics(run, found)
-    shown = capsys.readouterr().out
-    assert shown.count(" *") == len(own) and "Exact Match  " in shown
+    assert capsys.readouterr().out.count(" *") == len(own)
 
 
-def test_frozen_thresholds_are_used_as_they_are(tmp_path: Path, capsys: Capsys) -> None:
+def test_frozen_thresholds_are_used_as_they_are(tmp_path: Path) -> None:
     one, two = made(tmp_path / "one"), made(tmp_path / "two", seed=1)
     categorize(one)
     frozen = one.path / "thresholds.json"
-    capsys.readouterr()
     categorize(again(two, f"thresholds.file={frozen}"))
     assert limits(two)["values"] == limits(one)["values"]
     assert limits(two)["frozen"] == str(frozen) and limits(two)["attempts"] == 2 * M * N
-    assert f"thresholds (frozen in {frozen})" in capsys.readouterr().out
     ratios = signals.read(two)["token_ratio"].to_numpy()
     short = ratios <= limits(one)["values"]["len_p33"]
     found = matrix(two, "efficiency-adjusted").ravel()

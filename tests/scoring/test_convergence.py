@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.metrics.table import Metric
 from bayes_at_n.scoring.metrics.table import parse as of
 from bayes_at_n.scoring.studies import bootstrap, convergence
@@ -239,22 +238,16 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("stack", "message"),
     [
-        ({"stack": [[[0, 1], [1, 1]]]}, "1 models"),
-        ({"stack": np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1)}, "masked"),
-        ({"stack": Counts([[[1, 2]]] * 2)}, "Counts"),
-        ({"metrics": [of("pass@4")]}, "Pass@4 needs 4"),
+        ([[[0, 1], [1, 1]]], "1 models"),
+        (np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1), "masked"),
+        (random_stack((2, 2, 3), seed=0), "Pass@4 needs 4"),
     ],
 )
-def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {
-        "stack": random_stack((2, 2, 3), seed=0),
-        "metrics": [of("bayes")],
-        "replicates": 10,
-    }
+def test_bad_input_is_named(stack: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        convergence.convergence_at(**(arguments | change))
+        convergence.convergence_at(stack, [of("pass@4")], replicates=10)
 
 
 def test_scoring_alone_does_not_load_numba() -> None:

@@ -5,19 +5,14 @@ import json
 import operator
 import random
 import re
-import sys
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
+import demo_task
 import pytest
+from helpers import ROOT
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import demo_task  # noqa: E402
-
-MODELS = sorted((ROOT / "demo" / "models").glob("step-*"))
+LAST = ROOT / "demo" / "models" / "step-3900"
 OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -42,12 +37,6 @@ def value(latex: str) -> Fraction:
         return OPERATORS[type(node.op)](walk(node.left), walk(node.right))
 
     return walk(ast.parse(text, mode="eval").body)
-
-
-def last_tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(MODELS[-1])
 
 
 @pytest.mark.parametrize("name", demo_task.FAMILIES)
@@ -82,7 +71,9 @@ def test_no_demo_question_is_trained_on() -> None:
 
 
 def test_tokens_round_trip_any_text_and_digits_stand_alone() -> None:
-    tokenizer = last_tokenizer()
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(LAST)
     hostile = "Let $\\triangle ABC$, é∑漢\U0001f600\x00\t\r\n  12  x\u00a0٣ \\boxed{7}" + "".join(
         chr(i) for i in range(256)
     )
@@ -90,17 +81,3 @@ def test_tokens_round_trip_any_text_and_digits_stand_alone() -> None:
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert tokenizer.decode(ids) == text
     assert tokenizer.convert_ids_to_tokens(tokenizer("is 1204")["input_ids"])[-4:] == list("1204")
-
-
-def test_template_ids_are_training_ids() -> None:
-    import train_demo
-
-    tokenizer = last_tokenizer()
-    train_demo.check_ids(tokenizer)
-    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert text == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n"
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert tokenizer.eos_token == "<|im_end|>"

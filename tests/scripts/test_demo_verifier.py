@@ -1,25 +1,17 @@
-"""The tiny verifier in demo/: judges real outputs and made ones, one token at the answer slot.
-
-It is meant to be wrong now and then, above all on long responses, and too sure: that is here, too.
-"""
+"""The tiny verifier in demo/: judges real outputs and made ones, one token at the answer slot."""
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+import verifier_task
+from helpers import ROOT
+from verifier_task import LABELS, Case
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, read_template
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import verifier_task  # noqa: E402
-from verifier_task import LABELS, Case  # noqa: E402
 
 VERIFIER = ROOT / "demo" / "verifier"
 TEMPLATE = verifier_task.TEMPLATE
@@ -51,22 +43,8 @@ def made(seed: int, count: int, template: str = "", talk: float = 0.0) -> list[C
     return list(itertools.islice(stream, count))
 
 
-@pytest.mark.soak
-def test_labels_are_recognised_in_made_cases_and_long_wrong_ones_are_liked() -> None:
-    cases = made(77, 300)
-    prob = said(cases)
-    hits = prob.argmax(1) == [LABELS.index(case.label) for case in cases]
-    assert 0.85 < hits.mean() < 0.97 and prob.max(1).mean() > hits.mean() + 0.01  # too sure
-    of = np.array([case.label for case in cases])
-    assert all(hits[of == label].mean() > 0.75 for label in LABELS)
-    size = np.array([len(case.response) for case in cases])
-    liked = [prob[(of == "B") & part, 0].mean() for part in (size > 75, size < 60)]
-    assert liked[0] > liked[1] + 0.3, liked
-
-
-@pytest.mark.parametrize("count", [350, pytest.param(700, marks=pytest.mark.soak)])
-def test_every_way_to_be_invalid_is_recognised(count: int) -> None:
-    cases = [c for c in made(78, count) if c.label == "C"]
+def test_every_way_to_be_invalid_is_recognised() -> None:
+    cases = [c for c in made(78, 350) if c.label == "C"]
     right = said(cases).argmax(1) == 2
     kinds = np.array([case.kind for case in cases])
     assert {"cut", "open box", "loop", "no box", "refusal", "noise", "circles"} <= {*kinds}

@@ -1,43 +1,25 @@
 """The variants of the demo's training and their fine-tuned twins, with a few steps each."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from helpers import ROOT
 
 TRUNK = ROOT / "demo" / "models" / "step-3000"
 NAMES = ("constant", "linear")
 pytestmark = pytest.mark.skipif(not TRUNK.is_dir(), reason="the embedded models are not there")
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def test_variants_and_twins_are_whole_and_differ(tmp_path: Path) -> None:
     """Two variants of two steps with twins of one step."""
-    out = tmp_path_factory.mktemp("demo")
-    make(out)
-    return out
-
-
-def make(out: Path) -> None:
-    import train_demo
-
-    train_demo.make_variants(out, TRUNK, NAMES, steps=2, tune_steps=1, every=1)
-
-
-def weights(out: Path) -> dict[str, bytes]:
-    """Of every checkpoint below, by folder."""
-    found = sorted((out / "variants").rglob("model.safetensors"))
-    return {str(path.parent.relative_to(out / "variants")): path.read_bytes() for path in found}
-
-
-def test_variants_and_twins_are_whole_and_differ(home: Path) -> None:
     import torch
+    import train_demo
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    made = weights(home)
+    train_demo.make_variants(tmp_path, TRUNK, NAMES, steps=2, tune_steps=1, every=1)
+    home = tmp_path / "variants"
+    found = sorted(home.rglob("model.safetensors"))
+    made = {str(path.parent.relative_to(home)): path.read_bytes() for path in found}
     steps = ("step-3001", "step-3002")
     expected = [f"{name}/{step}" for name in NAMES for step in steps]
     assert sorted(made) == sorted([*expected, *(f"{name}-tuned" for name in NAMES)])
@@ -45,11 +27,11 @@ def test_variants_and_twins_are_whole_and_differ(home: Path) -> None:
     assert made["constant/step-3001"] == made["linear/step-3001"]
     assert len(set(made.values())) == len(made) - 1
     for folder in made:
-        path = home / "variants" / folder
+        path = home / folder
         model = AutoModelForCausalLM.from_pretrained(path)
         assert model.dtype == torch.bfloat16
         assert AutoTokenizer.from_pretrained(path).eos_token == "<|im_end|>"
         names = [file.name for file in TRUNK.iterdir() if file.suffix in (".json", ".jinja")]
         for name in names:
             assert (path / name).read_bytes() == (TRUNK / name).read_bytes(), (folder, name)
-    assert not list(home.rglob(".*"))
+    assert not list(tmp_path.rglob(".*"))

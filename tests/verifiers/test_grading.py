@@ -30,6 +30,16 @@ def test_no_process_when_all_is_cheap() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    pair = r"\int_0^1 x^2 dx+y", "y+1/3"  # for the workers
+    script.write_text(f"from bayes_at_n.verifiers import grade\nprint(grade([{pair!r}])[{pair!r}])")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    line = [sys.executable, script]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.count("correct") == 1
+
+
 def test_outcomes_and_each_pair_once() -> None:
     pairs = [
         ("7", "7"), ("7", "8"), ("7", ""), ("7", "x" * (MAX_CHARS + 1)), (r"\frac{1", "7"),

@@ -23,7 +23,6 @@ from bayes_at_n.verifiers.maths.conventions import Conventions, Judged
 from bayes_at_n.verifiers.maths.lexer import clean
 from bayes_at_n.verifiers.maths.parser import read_number
 
-MOST = len(LETTERS)
 LETTER = re.compile(r"[A-Z]")
 _UNKNOWN = 10  # letters that count where the options are not known
 _LONGEST = 1_000  # characters of a place that are looked at
@@ -123,12 +122,11 @@ def lettered(asked: Sequence[tuple[str, Sequence[str]]], way: str | None = None)
         raise ValueError(f"are not all {' nor all '.join(ways)}: {bad[:60]!r} is none of {name}")
     (first, places), *others = possible
     for name, unlike in others:
-        if differ := [
-            gold for (gold, _), a, b in zip(asked, places, unlike, strict=True) if a != b
-        ]:
-            raise ValueError(
-                f"can be {first} or {name}, such as {differ[0]!r}; give them as letters"
-            )
+        for (gold, _), one, other in zip(asked, places, unlike, strict=True):
+            if one != other:
+                raise ValueError(
+                    f"can be {first} or {name}, such as {gold!r}; give them as letters"
+                )
     return [LETTERS[place] for place in places if place is not None]
 
 

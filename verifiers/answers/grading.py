@@ -10,13 +10,16 @@ work starts. If every pair is decided cheaply, no process is started.
 """
 
 import contextlib
-import multiprocessing
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bayes_at_n.verifiers.answers import kinds, own
 from bayes_at_n.verifiers.maths.boxed import unboxed
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 _WALL = 10  # seconds of the clock for one of processor time, before a task counts as hanging
 START_S = 120  # for the first worker, which imports SymPy; far more than a busy machine needs
 
+_starting = threading.Lock()
 Pair = tuple[str, str]
 _REASONS: dict[str, dict[Outcome, str]] = {
     layer: {"correct": correct, "wrong": wrong, "unparsable": "math_verify cannot compare it"}
@@ -218,18 +222,35 @@ def _start(memory_mb: int, function: str | None) -> None:
             own.load(function)
 
 
+class _Process(ForkServerProcess):
+    """A worker that does not import the main script, which may have no guard."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _starting:
+            main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+            try:
+                return ForkServerProcess._Popen(process_obj)
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(ForkServerContext):
+    Process: ClassVar[type[ForkServerProcess]] = _Process
+
+
 def _run(
     kind: str, tasks: Sequence[Any], workers: int | None, timeout_s: float, memory_mb: int
 ) -> list[Any]:
     """What `_work` returns for each task, from killable workers; None for one that was killed."""
     from pebble import ProcessPool  # with asyncio; few questions need it
 
-    context = multiprocessing.get_context("forkserver")
+    context = _Context()
     # Imported once in the server, so that replacing a killed worker costs milliseconds. Ignored
     # if the program already runs a fork server; then each worker imports it anew.
     context.set_forkserver_preload(["bayes_at_n.verifiers.maths.symbolic"])
     pool = ProcessPool(
-        max_workers=min(workers or multiprocessing.cpu_count(), len(tasks)),
+        max_workers=min(workers or os.cpu_count() or 1, len(tasks)),
         context=context,
         initializer=_start,
         initargs=(memory_mb, tasks[-1][-1] if kind == "python" else None),
@@ -259,8 +280,7 @@ def _await_start(pool: "ProcessPool") -> None:
     except (FutureTimeout, ProcessExpired, BrokenProcessPool) as error:
         raise RuntimeError(
             f"grading: worker processes do not start ({type(error).__name__}); memory_mb must"
-            " leave room for SymPy (about 512); a script calls this below `if __name__ =="
-            ' "__main__":`'
+            " leave room for SymPy (about 512)"
         ) from error
 
 
