@@ -114,8 +114,10 @@ def test_no_go_and_inconclusive(root: Path, capsys: Capsys) -> None:
 
 
 WRONG = [
-    ("datasets: {x: {noworse: 1}}", "datasets.x.noworse"),
-    ("datasets: {x: {no_worse: 1, better: 2}}", "datasets.x="),
+    ("datasets: {x: {noworse: 1}}", "datasets.x.noworse: no such key (did you mean no_worse"),
+    ("datasets: {x: 3}", "datasets.x.no_worse"),
+    ("datasets: {x: {no_worse: 1, better: 2}}", "datasets.x.no_worse"),
+    ("confidence: .9", "datasets={}"),
     ("datasets: {z: {no_worse: 1}}", "z: no such run"),
     ("datasets: {x: {no_worse: 1}}\nconfidence: 95", "confidence=95"),
     ("{", "not valid YAML"),
