@@ -7,7 +7,7 @@ import pytest
 from helpers import THREE, Capsys, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare import cohort, differences
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.store import outcomes, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
@@ -110,7 +110,7 @@ def test_differences_name_protocol_and_grader(tmp_path: Path) -> None:
     assert "sampling.temperature: z 1.0; all others 0.6" in lines
     assert "grading.timeout_s: y 2.0; all others " in lines
     assert "reasoning_end" not in lines
-    assert cohort.protocol(one.members[0].run)["sampling.temperature"] == 0.6
+    assert differences.protocol(one.members[0].run)["sampling.temperature"] == 0.6
 
 
 def test_folders_named_outright_have_names_apart_and_broken_ones_are_left_out(
@@ -136,7 +136,7 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
             imported = {"imported": {"sampling_known": known}}
             runfolder.write_json(run.manifest, manifest | imported)
     (one,) = load(tmp_path)
-    protocols = {m.name: cohort.protocol(m.run) for m in one.members}
+    protocols = {m.name: differences.protocol(m.run) for m in one.members}
     temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
     (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]
