@@ -113,9 +113,6 @@ def test_libraries_are_the_published_ones(name: str, digest: str) -> None:
     assert not re.search(rb"\beval\(|new Function", library)
 
 
-# The first screen.
-
-
 def test_the_first_screen_has_the_headline_in_the_order_of_avg() -> None:
     brief = np.full((6, 20), -1)
     brief[:, :2] = 1

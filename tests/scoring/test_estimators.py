@@ -116,9 +116,6 @@ def test_thresholds_in_between(rows: Rows, k: int, tau: Fraction) -> None:
     close(got[:2], exact_summary(rows, credit, Fraction(1), Fraction(1)))
 
 
-# Many trials, many attempts.
-
-
 @pytest.mark.filterwarnings("error")
 def test_extremes_are_numbers() -> None:
     """Ten thousand trials of very hard to very easy questions, a thousand attempts: no NaN."""
@@ -141,9 +138,6 @@ def test_tiny_spread_keeps_its_digits() -> None:
         exact = exact_summary(rows, at_least(j0)(k), Fraction(1), Fraction(1))
         got = scoring.g_pass_at_k_tau_ci(rows, k, j0 / k)
         np.testing.assert_allclose(got[:2], exact, rtol=1e-12)
-
-
-# The authors' library, where both apply: equal numbers of trials.
 
 
 def peer() -> Any:
@@ -372,9 +366,6 @@ def test_missing_trial_is_not_a_wrong_one() -> None:
     close(deep, np.full((2, 2), scoring.avg(masked)[0]))
 
 
-# An earlier run as a prior.
-
-
 def test_down_weighted_prior_keeps_proportions_and_total() -> None:
     R0 = ragged([[1, 1, 1, 0], [2, 0], [], [0] * 9])
     prior = scoring.down_weight(R0, strength=2.5, categories=3)
@@ -395,9 +386,6 @@ def test_interval_is_symmetric_until_it_meets_the_bounds() -> None:
     assert scoring.bayes_ci(R, bounds=(2.0, 3.0))[2:] == (2.0, 2.0)
     almost_one = scoring.bayes_ci([[1, 0]], [0.5, 0.5], confidence=math.nextafter(1, 0))
     assert almost_one == (0.5, 0.0, 0.5, 0.5)
-
-
-# Bad input: one line that says what was found, and where.
 
 
 @pytest.mark.parametrize(

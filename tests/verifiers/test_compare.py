@@ -288,9 +288,6 @@ def _cheap(case: answers.Case) -> bool | None:
     return answer is not None and compare(case.gold, answer)
 
 
-# Questions that ask for a form.
-
-
 SAME = [
     ("(x+1)(x-2)", "(x-2)(x+1)"), ("(x-1)(x+2)", "-(1-x)(x+2)"), ("(x+1)^2", "(x+1)(x+1)"),
     (r"2\sqrt{3}", r"2\cdot\sqrt3"), ("x^2+2x+1", "1+2x+x^2"), ("1/2", r"\frac12"),
