@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,6 @@ from matplotlib.figure import Figure
 from bayes_at_n.pipeline.base import console
 from bayes_at_n.pipeline.config import compose
 from benchmarks.servers import Server, serving
-
-# Modules of one name in two folders are two; what their tests share is imported by its name alone.
-sys.path += [str(folder) for folder in Path(__file__).parent.iterdir() if folder.is_dir()]
 
 # Two test processes on two cores: more threads in each would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

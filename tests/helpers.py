@@ -463,12 +463,12 @@ def small_disk(folder: Path, size: str = "256k") -> Iterator[Path]:
 class Setup:
     """A model, a question file and a run folder; `run(...)` is a Run with these settings."""
 
-    def __init__(self, tiny: Path, folder: Path) -> None:
+    def __init__(self, tiny: Path, folder: Path, questions: int = 4) -> None:
         self.model, self.questions, self.folder = tiny, folder / "sums.jsonl", folder / "run"
-        write_questions(self.questions, arithmetic(4))
+        write_questions(self.questions, arithmetic(questions))
 
-    def run(self, *overrides: str) -> Run:
-        given = [
+    def settings(self) -> list[str]:
+        return [
             "model=custom",
             f"model.id={self.model}",
             "model.name=tiny",
@@ -478,7 +478,9 @@ class Setup:
             "sampling.max_tokens=10",
             f"run_dir={self.folder}",
         ]
-        return Run(compose.load([*given, *overrides]))
+
+    def run(self, *overrides: str) -> Run:
+        return Run(compose.load([*self.settings(), *overrides]))
 
     def refused(self, *overrides: str) -> str:
         """The message of a prepare that is refused and changes nothing in the folder."""

@@ -158,10 +158,7 @@ def test_dry_run_shows_the_scripts_and_writes_nothing(
 
 
 def test_a_race_is_an_array_of_settle(
-    tmp_path: Path,
-    tiny_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capsys,
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     race = ["dataset=demo", "model=demo", "model.checkpoint=step-3800,step-3900", "until=top:1"]

@@ -18,8 +18,8 @@ PROTOCOLS = [
     for metric in ("greedy", "avg@80", "Bayes@80", "Pass@16", "Pass@2")
     for w in (1, 4)
 ]
-MAP = ["AGIEval", "RACE", "SQuAD2.0", "MMLU", "CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus"]
-MAP += ["CMATH", "HumanEval", "MBPP", "MBPP-Plus", "a_b%: $x$ and a name far too long for a panel"]
+MAP = ["a_b%: $x$ and a name far too long for a panel", "AGIEval", "RACE", "SQuAD2.0", "MMLU"]
+MAP += ["CMMLU", "CEval", "GSM8K", "MATH", "GSM-Plus", "CMATH", "HumanEval", "MBPP", "MBPP-Plus"]
 
 
 def curve(count: int, seed: int, scale: int = 1, bands: bool = True) -> Curve:
