@@ -12,15 +12,6 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of one dataset."""
-    root = tmp_path_factory.mktemp("runs")
-    run_of(root, "x")
-    run_of(root, "y", {"a": "1101011", "b": ".~-.1", "c": ".(+u"})
-    return root
-
-
 def test_the_same_again_does_nothing_and_what_changed_is_made_anew(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from helpers import Capsys, make_run, outcome_words, run_of
+from helpers import Capsys, outcome_words
 from record_files import (
     NAMES,
+    ODD_TEXTS,
     boxed,
     bring,
     by_key,
@@ -39,20 +40,7 @@ from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
-TEXTS = ["=1+1", " @a", "-1 + 5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
-GUARDED = ["'=1+1", "' @a", "-1 + 5", "''=1", TEXTS[4], "a�b", "'\t"]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of one dataset, one with trials pending, cut off and not graded; a third."""
-    root = tmp_path_factory.mktemp("runs")
-    run_of(root, "x")
-    unequal = {"a": "1101011", "b": ".~-.1", "c": ".(+u"}
-    names = ("dataset.name=sums", "model.name=y", "model.id=/nowhere/y")
-    make_run(root / "sums" / "y", unequal, *names, texts={"a": TEXTS})
-    run_of(root, "x <b>", {"d": "0-1"}, dataset="terms")
-    return root
+GUARDED = ["'=1+1", "' @a", "-1 + 5", "''=1", ODD_TEXTS[4], "a�b", "'\t"]
 
 
 def texts(run: Run) -> dict[tuple[str, int], str]:
@@ -169,7 +157,7 @@ def test_an_export_comes_back_with_equal_matrices(root: Path, tmp_path: Path, fo
 
 def test_a_spreadsheet_runs_nothing(root: Path, tmp_path: Path) -> None:
     options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    for guard, first in (("formulas", GUARDED), ("none", TEXTS[:1])):
+    for guard, first in (("formulas", GUARDED), ("none", ODD_TEXTS[:1])):
         out(root, "to=csv", "model=y", "texts=true", f"guard={guard}", f"out={tmp_path / guard}")
         path = tmp_path / guard / "attempts.csv"
         table = pyarrow.csv.read_csv(path, parse_options=options)

@@ -178,6 +178,3 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     assert "manifest.json: missing" in check.faults_of(run.path / "config.yaml")[0]
     part.unlink()
     assert prepared(setup, "sampling.seed=5").questions  # nothing is mixed
-    run.manifest.unlink()
-    run.manifest.mkdir()
-    assert "manifest.json: not a regular file" in setup.refused()

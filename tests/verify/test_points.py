@@ -88,29 +88,24 @@ def test_scores_of_points(tmp_path: Path, tiny_model: Path) -> None:
 
 def test_comparing_and_settling_on_points(tmp_path: Path, tiny_model: Path) -> None:
     both = [said(seed, 0.0) for seed in (1, 2)]
-    folders = [
-        judged(tmp_path / "d" / n, tiny_model, of).path for n, of in zip("ab", both, strict=True)
-    ]
-    cfg = AnalysisConfig(folders=[*map(str, folders)])
+    made = [judged(tmp_path / "d" / n, tiny_model, of) for n, of in zip("ab", both, strict=True)]
+    folders = [str(run.path) for run in made]
+    cfg = AnalysisConfig(folders=folders)
     [found] = cohort.load(cfg)
     stack = np.stack([expected(of) for of in both]) / 7
-    scores = leaderboard.scores(found, cfg)
-    np.testing.assert_allclose(scores.avg.value, stack.mean(axis=(1, 2)))
+    np.testing.assert_allclose(leaderboard.scores(found, cfg).avg.value, stack.mean(axis=(1, 2)))
     rows = {row["model"]: row for row in leaderboard.leaderboard(found, cfg).rows}
     assert rows["a"]["pass_at_2"] == scoring.pass_at_k((stack[0] == 1).astype(int), 2)
-    known = looks.of_complete([str(folder) for folder in folders])
-    np.testing.assert_allclose(scoring.values(known.codes), stack)
+    np.testing.assert_allclose(scoring.values(looks.of_complete(folders).codes), stack)
 
-    other = judged(
-        tmp_path / "d" / "c", tiny_model, both[0], "verifier.judgement.weights=[0,0,0,0,0,0,1,1]"
-    )
+    weights = "verifier.judgement.weights=[0,0,0,0,0,0,1,1]"
+    other = judged(tmp_path / "d" / "c", tiny_model, both[0], weights)
     assert outcomes.read(other).matrix.weights.tolist() == [0] * 6 + [1] * 2
-    more = AnalysisConfig(folders=[*map(str, folders), str(other.path)])
+    more = AnalysisConfig(folders=[*folders, str(other.path)])
     assert cohort.load(more)[0].names == ["a", "b"]  # scored in another way
+    other.cfg.prior.run = folders[0]
     with pytest.raises(UserError, match="prior="):
-        run = again(other)
-        run.cfg.prior.run = str(folders[0])
-        score.score(run)
+        score.score(other)
 
 
 def test_several_judges_and_votes(tmp_path: Path, tiny_model: Path) -> None:
