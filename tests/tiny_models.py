@@ -25,57 +25,47 @@ SIZES = {
     "num_key_value_heads": 1,
     "max_position_embeddings": 512,
 }
-NAMES = ["llama", "qwen2", "qwen3", "gemma", "mistral", "phi", "gpt2"]
+TOKENIZERS = {
+    **{"llama": "sentencepiece", "qwen2": "digits", "qwen3": "bytes", "gemma": "unigram"},
+    **{"mistral": "wordpiece", "phi": "wordlevel", "gpt2": "bytelevel"},
+}
+NAMES = [*TOKENIZERS]
 
 
 def _trained(kind: str) -> Tokenizer:
     """A tokenizer of a kind, trained on the corpus."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
     if kind == "wordlevel":  # whole words: what it does not know is <|endoftext|>
         raw = Tokenizer(kinds.WordLevel(unk_token="<|endoftext|>"))
         raw.pre_tokenizer = pre_tokenizers.Whitespace()
-        raw.train_from_iterator(CORPUS, trainers.WordLevelTrainer(special_tokens=CONTROL))
-        return raw
-    if kind == "wordpiece":
+        trainer: Any = trainers.WordLevelTrainer(special_tokens=CONTROL)
+    elif kind == "wordpiece":
         raw = Tokenizer(kinds.WordPiece(unk_token="<|endoftext|>"))
         raw.pre_tokenizer, raw.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
-        raw.train_from_iterator(CORPUS, trainers.WordPieceTrainer(special_tokens=CONTROL))
-        return raw
-    if kind in ("sentencepiece", "unigram"):  # spaces are ▁
-        raw = Tokenizer(
-            kinds.BPE(byte_fallback=True) if kind == "sentencepiece" else kinds.Unigram()
-        )
+        trainer = trainers.WordPieceTrainer(special_tokens=CONTROL)
+    elif kind in ("sentencepiece", "unigram"):  # spaces are ▁
+        bytewise = kind == "sentencepiece"
+        raw = Tokenizer(kinds.BPE(byte_fallback=True) if bytewise else kinds.Unigram())
         raw.normalizer = normalizers.Replace(" ", "▁")
         raw.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
-        if kind == "unigram":
-            made = trainers.UnigramTrainer(
-                vocab_size=200, special_tokens=[*CONTROL, "<unk>"], unk_token="<unk>"
-            )
+        own = [*CONTROL, *(f"<0x{n:02X}>" for n in range(256))] if bytewise else [*CONTROL, "<unk>"]
+        if bytewise:
+            trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=own)
         else:
-            bytes_ = [f"<0x{n:02X}>" for n in range(256)]
-            made = trainers.BpeTrainer(vocab_size=500, special_tokens=[*CONTROL, *bytes_])
-        raw.train_from_iterator(CORPUS, made)
-        return raw
-    raw = Tokenizer(kinds.BPE())
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bytelevel")
-    digits = pre_tokenizers.Split(Regex(r"\d"), "isolated")  # a digit a token, as Qwen's
-    raw.pre_tokenizer = pre_tokenizers.Sequence([digits, level]) if kind == "digits" else level
-    raw.decoder = decoders.ByteLevel()
-    size = 256 + len(CONTROL) + (0 if kind == "bytes" else 60)
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=CONTROL, initial_alphabet=alphabet
-    )
+            trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=own, unk_token="<unk>")
+    else:
+        raw = Tokenizer(kinds.BPE())
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bytelevel")
+        digits = pre_tokenizers.Split(Regex(r"\d"), "isolated")  # a digit a token, as Qwen's
+        raw.pre_tokenizer = pre_tokenizers.Sequence([digits, level]) if kind == "digits" else level
+        raw.decoder = decoders.ByteLevel()
+        size, alphabet = 256 + len(CONTROL), pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size + 60 * (kind != "bytes"),
+            special_tokens=CONTROL,
+            initial_alphabet=alphabet,
+        )
     raw.train_from_iterator(CORPUS, trainer)
     return raw
-
-
-TOKENIZERS = dict(
-    zip(
-        NAMES,
-        ["sentencepiece", "digits", "bytes", "unigram", "wordpiece", "wordlevel", "bytelevel"],
-        strict=True,
-    )
-)
 
 
 def make(folder: Path, name: str) -> Path:

@@ -221,9 +221,9 @@ class Requirement:
     no_worse: Points | None = None  # NEW - BASE is above minus this
     better: Annotated[float, Field(ge=0, lt=100)] | None = None  # NEW - BASE is above this
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[str]:
         if (self.no_worse is None) == (self.better is None):
-            raise ValueError("write {no_worse: POINTS} or {better: POINTS}")
+            yield "no_worse: write either this or `better`, in points"
 
     @property
     def bound(self) -> float:
@@ -235,17 +235,24 @@ class Requirement:
 class Policy:
     """Requirements by dataset, with the confidence of all of them together."""
 
-    datasets: Annotated[dict[str, Requirement], Field(min_length=1)]
+    datasets: Annotated[dict[str, Any], Field(min_length=1)]  # of `load_policy`: Requirements
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     trials: Positive = 80  # limit per question and model with settle=true
 
 
 def load_policy(path: str) -> Policy:
     """Read a policy. Raises UserError: one line with the file and the key."""
+    key = ""
     try:
         values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
-        if not isinstance(values, dict):
-            raise UserError("datasets: write datasets: {NAME: {no_worse: 1}}")
-        return validated(Policy, values)
+        values = values if isinstance(values, dict) else {}
+        policy = validated(Policy, {"datasets": {}} | values)
+        for name, of in policy.datasets.items():
+            key = f"datasets.{name}."
+            if not isinstance(of, dict):
+                raise UserError("no_worse: write {no_worse: POINTS}")
+            policy.datasets[name] = validated(Requirement, of)
+        return policy
     except (OSError, ValueError, yaml.YAMLError, UserError) as error:
-        raise UserError(f"gate={path}: {one_line(error)}; see docs/compare.md") from error
+        text = getattr(error, "strerror", None) or one_line(error)
+        raise UserError(f"gate={path}: {key}{text}; see docs/compare.md") from error

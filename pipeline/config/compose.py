@@ -170,7 +170,7 @@ def _with_full_key(setting: str, kind: Any, roots: dict[str, Path]) -> list[str]
     is_own = key not in GROUPS  # perhaps a group of the user's, which any verb may have
     if is_own:
         roots = {name: path for name, path in roots.items() if name != "configs" and key}
-    known = key not in keys(kind) and any((path / key).is_dir() for path in roots.values())
+    known = key not in keys(kind) and any(os.path.isdir(path / key) for path in roots.values())
     if not (known if is_own else kind is RunConfig):
         return _field_setting(setting, kind)
     if override.is_delete() or override.package or override.is_sweep_override():
@@ -178,7 +178,7 @@ def _with_full_key(setting: str, kind: Any, roots: dict[str, Path]) -> list[str]
     if isinstance(value, str) and value:
         local, hub, field = _VALUES.get(key, ("", "", ""))
         is_path = field and _PATH.fullmatch(value)
-        has_file = any((path / key / f"{value}.yaml").is_file() for path in roots.values())
+        has_file = any(os.path.isfile(path / key / f"{value}.yaml") for path in roots.values())
         if has_file and not is_path:
             return ["+" * (is_own and not override.is_add()) + setting]
         if field and (is_path or re.fullmatch(r"[\w.-]+/[\w.-]+", value)):
@@ -214,8 +214,11 @@ def _field_setting(setting: str, kind: Any) -> list[str]:
         hint = known.get(key) or get_args(known[free[0]])[1]
         if get_origin(hint) is list:
             text = _listed(setting, override)
-        elif str in (hint, *get_args(hint)) and isinstance(override.value(), bool | int | float):
-            text = quoted(text.strip())  # 0100 and 1.50 stay as they are
+        elif str in (hint, *get_args(hint)) and (
+            isinstance(override.value(), bool | int | float)  # 0100 and 1.50 stay as they are
+            or ("," in text and os.path.exists(os.path.expanduser(text)))  # one path, no sweep
+        ):
+            text = quoted(text.strip())
     return [f"{mark}{key}{equals}{text}"]
 
 

@@ -163,7 +163,7 @@ def show(scores: Parts, metrics: "Sequence[Metric]") -> None:
         verb = "scored" if "likelihood" in scores else "sampled"
         results.print(f"{si(sampled)}{of} tokens {verb}{took}{rate}{paid}")
     if rubrics := scores.get("rubrics"):
-        results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} rubrics")
+        results.print(f"{len(rubrics)} rubrics: {PROGRAM} score {scores['run']} -v")
 
 
 def without_outcomes(run: Run, found: outcomes.Outcomes) -> UserError:

@@ -30,7 +30,7 @@ from bayes_at_n.scoring.numerics.inputs import values
 Parts = dict[str, Any]
 
 
-def score(run: Run, rubrics: bool = False) -> None:
+def score(run: Run) -> None:
     """Score the run's graded attempts: print a table, save `scores.json` and `matrix.npz`.
 
     With other `sampling.trials` than the folder's nothing is saved.
@@ -44,7 +44,7 @@ def score(run: Run, rubrics: bool = False) -> None:
         headline.show(scores, [])
         display.print_json(scores)
         return runfolder.write_json(run.path / "scores.json", scores)
-    scores, graded, curve = scored(run, rubrics)
+    scores, graded, curve = scored(run)
     scores[MADE_FROM] = record
     display.print_json(scores)
     if (own := load_folder(run.path, []).sampling.trials) != run.cfg.sampling.trials:
@@ -66,11 +66,10 @@ def score(run: Run, rubrics: bool = False) -> None:
     note_alone(f"saved {run.path / 'scores.json'} and matrix.npz")
 
 
-def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, display.Table | None]:
+def scored(run: Run) -> tuple[Parts, Outcomes, display.Table | None]:
     """Compute and print what `scores.json` is to hold, also outcomes and the curve of `caps=`.
 
-    `rubrics`: print their scores, not metrics. Raises UserError: nothing is graded, or settings ask
-    what the attempts do not tell.
+    Raises UserError: nothing is graded, or settings ask what the attempts do not tell.
     """
     runfolder.check_same(run, provenance.identity(run.cfg))
     graded = outcomes.read(run)
@@ -85,10 +84,9 @@ def scored(run: Run, rubrics: bool = False) -> tuple[Parts, Outcomes, display.Ta
     metrics, evidence = _metrics(run, graded)
     mapped = categories.current(run)
     scores = _scores(run, graded, metrics, mapped, evidence)
-    if rubrics or mode("verbose"):
+    if mode("verbose"):
         categories.print_rubrics(run, scores.get("rubrics", {}))
-    if not rubrics:
-        headline.show(scores, metrics)
+    headline.show(scores, metrics)
     headline.warn_of_intervals(scores)
     if fields := by_category.fields(run):
         of_categories = by_category.table(run, fields, matrix)

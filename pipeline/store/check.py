@@ -100,7 +100,10 @@ def _table(path: Path) -> list[str]:
     """Check a part or journal of a run's table, or another Parquet file."""
     folder, damage = path.parent.parent, shards.Damage()
     table = path.parent.name if selection.is_run(folder) else ""
-    columns = tables.SAMPLED.get(table) or pq.read_schema(path)
+    columns = tables.SAMPLED.get(table) or pa.schema([])
+    if not len(columns):
+        with contextlib.suppress(pa.ArrowException, OSError, ValueError):  # `read` reports it
+            columns = pq.read_schema(path)
     if columns is ATTEMPTS and (reason := shards.of_another_run(path)):
         return [reason]
     collections.deque(shards.read(path, columns, columns.names, damage), maxlen=0)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 from importlib import metadata
@@ -185,7 +186,6 @@ def test_what_a_function_cannot_do_is_refused_before_anything_is_made(tmp_path: 
         (one | {"until": "width:0.1"}, "until=width:0.1"),
         (one | {"verifier": {"id": "x/y", "engine": {"name": "callable"}}}, "verifier.engine.name"),
         (one | {"dataset": [{"problem": "1", "answer": {1}}]}, "question 1: set"),
-        (one | {"dataset": iter(SUMS)}, "list_iterator .*list of dicts.*records"),
         (one | {"model": 3}, "model: int is neither"),
         (one | {"sampling": {"trails": 8}}, "did you mean sampling.trials"),
     ]
@@ -221,3 +221,16 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path) -> None:
     for wrong in ([], [tmp_path], runs[0].path, str(tmp_path), load_run(runs[0].path)):
         with pytest.raises(UserError):
             compare(wrong)
+
+
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("compare_matrices.py", "on other questions of the same kind with probability"),
+        ("function_as_model.py", "3x4  1.00 of 16 trials"),
+        ("own_metric.py", "always correct: 0.50 of the questions"),
+    ],
+)
+def test_an_example_runs(script: str, printed: str, capsys: Capsys) -> None:
+    runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
+    assert printed in capsys.readouterr().out

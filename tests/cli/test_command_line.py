@@ -82,7 +82,6 @@ DEAR |= {"jinja2", "pebble", "asyncio", "huggingface_hub"}
     [
         (["--help"], {"numpy", "pyarrow", "omegaconf", "scipy.special"}, 250),
         (["run", "--help"], {"pyarrow", "scipy.special"}, 700),
-        (["settle", "--help"], {"pyarrow", "scipy.special"}, 700),
         (["status", "RUN"], set(), 900),
     ],
 )
@@ -130,6 +129,7 @@ def test_what_settings_say(line: str, key: str, value: object, place: Path, caps
 LINES = [  # the command line; what its one line names
     ("rnu model=demo", ["rnu", "run"]),
     ("--nope", ["--nope"]),
+    ("score --dry-run", ["--dry-run"]),
     ("run sampling.trails=3", ["sampling.trails", "sampling.trials"]),
     ("run +sampling.trials=3", ["sampling.trials"]),
     ("run hydra.run.dir=x", ["hydra.run.dir"]),
@@ -137,7 +137,9 @@ LINES = [  # the command line; what its one line names
     ("run hydra.searchpath=[file:///nowhere]", ["hydra.searchpath", "/nowhere"]),
     ("run +model=demo", ["model"]),
     ("run model=qwen3-31b", ["model=qwen3-31b", "qwen3-30b", "model=./"]),
+    (f"run model={'a' * 300}", ["model=aaa", "no such choice"]),
     ("run ~model", ["model.name"]),
+    ("run ~sampling.trials", ["sampling.trials"]),
     ("run foo", ["foo"]),
     ('run prompt.template="a', ["prompt.template", "quote"]),
     ("run sampling.trials=interval(1,2)", ["sampling.trials", "interval", "range"]),
@@ -261,6 +263,11 @@ def test_models_and_data_sets_by_name_path_or_hub_id(setting: str, found: str) -
     cfg = compose.load([setting])
     assert found in (cfg.model.id, cfg.dataset.path, cfg.model.name)
     assert cfg.run_dir.count("/") == 2
+
+
+def test_a_path_with_a_comma_is_one_value(place: Path, capsys: Capsys) -> None:
+    write("a,b.jsonl", "")
+    assert job(capsys, "score", "labels=a,b.jsonl")["labels"]["file"] == "a,b.jsonl"
 
 
 def test_run_folders_by_position_glob_and_data_set(place: Path, capsys: Capsys) -> None:

@@ -14,7 +14,7 @@ from forked import SETTINGS, TRIALS, Attempts, Command, Forker, stored
 from helpers import add_attempts, add_grades, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort, equivalence
+from bayes_at_n.pipeline.compare import differences, equivalence
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.engines.text import decode
@@ -174,7 +174,7 @@ def test_only_what_is_cut_below_its_own_limit_goes_on(tmp_path: Path) -> None:
     add_attempts(run, {"c": "~"}, part="other")  # of a question that is not the run's
     assert questions_table.check_raised(run, built(run, rows(9))) == cut
     runfolder.write_json(run.manifest, runfolder.read_manifest(run) | {runfolder.RAISED: [{}]})
-    said = cohort.differences({"a": run}, outcomes.read(run).codes[None])
+    said = differences.differences({"a": run}, outcomes.read(run).codes[None])
     assert len(said) == 1 and "3 of a" in said[0]
 
 

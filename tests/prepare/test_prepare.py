@@ -9,7 +9,7 @@ from helpers import CHATML, Capsys, Setup, arithmetic, make_model, write_questio
 from tiny_models import lora
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare import differences
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import questions_table, stage
 from bayes_at_n.pipeline.store import runfolder, shards
@@ -150,7 +150,7 @@ def test_examples_stand_before_every_question_and_never_itself(
     ]
     identity = runfolder.read_manifest(run)["identity"]
     assert identity["prompt.shots"] == 2 and len(identity["prompt.shots_hash"]) == 16
-    assert cohort.protocol(run)["prompt.shots_hash"] == identity["prompt.shots_hash"]
+    assert differences.protocol(run)["prompt.shots_hash"] == identity["prompt.shots_hash"]
     stage.prepare(setup.run(*settings))
     assert "prompt.shots is 2 there and 0 here" in setup.refused(*settings[:3])
     solved(tmp_path, 1)

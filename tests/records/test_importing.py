@@ -287,7 +287,9 @@ def test_a_bucket_of_the_hub_or_a_folder(tmp_path: Path, monkeypatch: pytest.Mon
         bring(tmp_path / "3", Path("harimo/scorio-math/../x"), *NAMES)
 
 
-def test_a_source_is_several_files_or_a_pattern(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_source_is_several_files_or_a_pattern(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = {"problem": "1+1?", "gold": "2", "text": boxed(2), "correct": True}
     first = write_lines(tmp_path / "a,1.jsonl", [row, row | {"correct": None}])
     second = write_lines(tmp_path / "b.jsonl", [row])
@@ -299,3 +301,23 @@ def test_a_source_is_several_files_or_a_pattern(tmp_path: Path, capsys: Capsys) 
     for wrong in (f"{tmp_path}/*.csv", f"{second},{tmp_path}/c.jsonl"):
         with pytest.raises(UserError, match=r"^source=.*c(sv|\.jsonl): (matches nothing|no such)"):
             bring(tmp_path, wrong, *NAMES)
+    monkeypatch.chdir(tmp_path)
+    bring(tmp_path / "one", f"{second},b.jsonl", *NAMES)  # each once, whatever its spelling
+    runs = bring(tmp_path / "one", Path("b.jsonl"), *NAMES)
+    assert "nothing pending" in capsys.readouterr().err
+    bring(tmp_path / "copy", f"{second},{runs}")
+    assert f"1 path not read, as {second}" in capsys.readouterr().err
+
+
+def test_a_damaged_file_among_others_is_skipped(tmp_path: Path, capsys: Capsys) -> None:
+    whole = write(tmp_path / "a.parquet", records()).read_bytes()
+    for at in (-9, -100, len(whole) // 2, 8):
+        damaged = bytearray(whole)
+        damaged[at - 8 : at] = b"\xff" * 8
+        (tmp_path / f"b{at}.parquet").write_bytes(damaged)
+    (tmp_path / "c.parquet").write_bytes(whole[: len(whole) // 2])
+    footer = int.from_bytes(whole[-8:-4], "little") + 8
+    (tmp_path / "d.parquet").write_bytes(whole[:-footer] + b"\xff" * (footer - 8) + whole[-8:])
+    runs = bring(tmp_path, f"{tmp_path}/*.parquet")
+    assert len(by_key(opened(runs / "aime25" / "qwen3-4b"), "attempts", ATTEMPTS)) == 20
+    assert "damaged files, of which the rest is skipped: " in capsys.readouterr().err

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bayes_at_n.scoring import Counts
 from bayes_at_n.scoring.metrics.table import Metric
 from bayes_at_n.scoring.metrics.table import parse as of
 from bayes_at_n.scoring.studies import bootstrap, convergence
@@ -178,18 +177,14 @@ def test_distribution_over_all_equally_likely_replicates(resample: Any) -> None:
 
 def test_threads_change_nothing() -> None:
     stack = random_stack((6, 10, 20), seed=1, low=0.4)
-    judged = [of("bayes"), of("pass@4"), of("geom-ds@2")]
+    judged = [of("bayes"), of("geom-ds@2")]
     points = [convergence.convergence_at(stack, judged, 5000, seed=3, threads=t) for t in (1, 5)]
     taus = [convergence.tau_curve(stack, judged, 3000, seed=3, threads=t) for t in (1, 5)]
     for a, b in zip(*points, strict=True):
         assert a.counts.tolist() == b.counts.tolist()
         assert (a.failed, a.worst, a.first_failed) == (b.failed, b.worst, b.first_failed)
     for c, d in zip(*taus, strict=True):
-        assert [np.ma.filled(x, -9).tolist() for x in c[1:]] == [
-            np.ma.filled(x, -9).tolist() for x in d[1:]
-        ]
-    other = convergence.convergence_at(stack, judged, 5000, seed=4)
-    assert other[0].counts.tolist() != points[0][0].counts.tolist()
+        assert all(np.ma.allequal(x, y) for x, y in zip(c[1:], d[1:], strict=True))
 
 
 def test_exact_ties_of_different_counts_are_ties() -> None:
@@ -239,22 +234,16 @@ def test_independent_matrices_against_a_known_ranking_with_a_tie() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("stack", "message"),
     [
-        ({"stack": [[[0, 1], [1, 1]]]}, "1 models"),
-        ({"stack": np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1)}, "masked"),
-        ({"stack": Counts([[[1, 2]]] * 2)}, "Counts"),
-        ({"metrics": [of("pass@4")]}, "Pass@4 needs 4"),
+        ([[[0, 1], [1, 1]]], "1 models"),
+        (np.ma.masked_equal([[[0, 1], [1, -1]]] * 2, -1), "masked"),
+        (random_stack((2, 2, 3), seed=0), "Pass@4 needs 4"),
     ],
 )
-def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {
-        "stack": random_stack((2, 2, 3), seed=0),
-        "metrics": [of("bayes")],
-        "replicates": 10,
-    }
+def test_bad_input_is_named(stack: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        convergence.convergence_at(**(arguments | change))
+        convergence.convergence_at(stack, [of("pass@4")], replicates=10)
 
 
 def test_scoring_alone_does_not_load_numba() -> None:

@@ -163,7 +163,6 @@ def test_clusters_are_drawn_as_one(pair: tuple[Rows, Rows], drawn: list[str]) ->
     [
         (lambda: compare([[0, 1]], [[0, 1], [1, 1]]), "R_a has 1 questions, but R_b has 2"),
         (lambda: compare(np.zeros((2, 3, 4), int), np.zeros((3, 3, 4), int)), "broadcast"),
-        (lambda: compare_scores(0.5, -0.1, 0.5, 0.1), "sigma_a holds -0.1"),
         (lambda: paired_questions([[0, 1]], [[0, 1]]), "at least 2"),
         (lambda: question_stderr([[0, 1], [1, 1]], clusters="aa"), "R has 1 cluster: "),
         (lambda: question_stderr([[0, 1], [1, 1]], clusters="abc"), "one label a question"),

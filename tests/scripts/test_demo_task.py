@@ -5,17 +5,12 @@ import json
 import operator
 import random
 import re
-import sys
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
+import demo_task
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import demo_task  # noqa: E402
+from helpers import ROOT
 
 LAST = ROOT / "demo" / "models" / "step-3900"
 OPERATORS = {

@@ -1,21 +1,17 @@
 """The tiny verifier in demo/: judges real outputs and made ones, one token at the answer slot."""
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import verifier_task
+from helpers import ROOT
+from verifier_task import LABELS, Case
 
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.verify.prompts import Candidate, Prompts, read_template
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import verifier_task  # noqa: E402
-from verifier_task import LABELS, Case  # noqa: E402
 
 VERIFIER = ROOT / "demo" / "verifier"
 TEMPLATE = verifier_task.TEMPLATE

@@ -1,12 +1,9 @@
 """The variants of the demo's training and their fine-tuned twins, with a few steps each."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from helpers import ROOT
 
 TRUNK = ROOT / "demo" / "models" / "step-3000"
 NAMES = ("constant", "linear")

@@ -104,6 +104,7 @@ def test_every_file_of_a_folder_is_read(run: Run, capsys: Capsys) -> None:
     (run.path / "scores.json").write_text("[" * 200_000)
     (run.path / "review.jsonl").write_text('{}\n{"a": \n')
     (run.grades / "gone.parquet").symlink_to("nowhere")
+    (without_footer := run.grades / "x.parquet").write_bytes(b"PAR1")
     journal = Journal(run.attempts / "_w9-00000.journal", ATTEMPTS)
     journal.append(rows[:1])
     journal.close()
@@ -114,9 +115,9 @@ def test_every_file_of_a_folder_is_read(run: Run, capsys: Capsys) -> None:
     named = {line.split(":")[0].rpartition("/")[2] for line in out.splitlines()[:-1]}
     assert named == {
         grades.name, "questions.parquet", "matrix.npz", "scores.json", "review.jsonl",
-        "gone.parquet", journal.path.name,
+        "gone.parquet", without_footer.name, journal.path.name,
     }  # fmt: skip
-    assert "7 files are damaged" in err and not grades.exists()
+    assert "8 files are damaged" in err and not grades.exists() and not without_footer.exists()
 
 
 def test_damaged_outcomes_are_graded_anew_though_their_keys_can_be_read(run: Run) -> None:
