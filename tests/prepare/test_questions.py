@@ -121,14 +121,13 @@ def test_bad_files_name_file_line_and_field(
 _ROWS = [{"Question": "1, 1?", "Gold": 2}, {"Question": 'say "x"\n1+2?', "Gold": 3}]
 _EXCEL = '\ufeffQuestion;Gold;;\r\n1, 1?;2;;\r\n;;;\r\n"say ""x""\n1+2?";3;;\r\n'
 FILES: dict[str, str | bytes] = {
-    "a.csv": _EXCEL.replace(";;", "").replace(";", ","),
+    "a.csv": _EXCEL.replace(";;", "").replace("1, 1?", '"1, 1?"').replace(";", ","),
     "b.csv": _EXCEL,
     "d.tsv": _EXCEL.replace(";", "\t"),
     "e.json": json.dumps(_ROWS, indent=1),
     "f.txt": "\ufeff \n" + json.dumps(_ROWS),
     "g.jsonl": "".join(json.dumps(row) + "\n" for row in _ROWS),
 }
-FILES["a.csv"] = _EXCEL.replace(";;", "").replace("1, 1?", '"1, 1?"').replace(";", ",")
 
 
 @pytest.mark.parametrize("name", [*FILES, "h.parquet", "i"])

@@ -22,7 +22,6 @@ from record_files import (
     opened,
     out,
     rows_of,
-    write,
     write_lines,
 )
 
@@ -231,8 +230,6 @@ def test_lists_of_samples_are_split_into_trials(tmp_path: Path, capsys: Capsys) 
     assert outcome_words(run).tolist() == [["correct", "wrong", "wrong"]] * 2
     assert [(q["question_id"], q["gold"]) for q in run.questions] == [("d-00", "1"), ("d-01", "2")]
     assert [row["text"] for row in rows_of(run, "attempts", ATTEMPTS)][:2] == [boxed(1), boxed(9)]
-    again = opened(bring(tmp_path / "p", write(tmp_path / "m.parquet", listed()), *NAMES) / "d/m")
-    assert outcome_words(again).tolist() == outcome_words(run).tolist()
     bare = [{key: row[key] for key in ("question", "report")} for row in listed()]
     with pytest.raises(UserError, match=r"outcome or text .* question, report"):
         bring(tmp_path / "bare", write_lines(tmp_path / "b.jsonl", bare), *NAMES)
