@@ -26,7 +26,8 @@ from bayes_at_n.pipeline.base.console import note, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort
 from bayes_at_n.pipeline.compare.claims import seeds_couple
-from bayes_at_n.pipeline.compare.cohort import Cohort, sampling_known
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.differences import sampling_known
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.store import outcomes, runfolder, selection
 from bayes_at_n.pipeline.store.outcomes import Codes

@@ -20,8 +20,9 @@ from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import leaderboard, rankings, slices
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.compare.cohort import Cohort, by_line, differences, protocol
+from bayes_at_n.pipeline.compare.cohort import Cohort, by_line
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open, next_attempts
+from bayes_at_n.pipeline.compare.differences import differences, protocol
 from bayes_at_n.pipeline.compare.rankings import by_method
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.display import table as display

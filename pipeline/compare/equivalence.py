@@ -16,7 +16,8 @@ from bayes_at_n.pipeline.base.console import Meter, note, plural, results
 from bayes_at_n.pipeline.base.errors import UserError, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
 from bayes_at_n.pipeline.compare import cohort
-from bayes_at_n.pipeline.compare.cohort import Cohort, Member, unequal
+from bayes_at_n.pipeline.compare.cohort import Cohort, Member
+from bayes_at_n.pipeline.compare.differences import unequal
 from bayes_at_n.pipeline.config.analysis import EquivalenceConfig
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.display import table as display

@@ -28,7 +28,7 @@ from bayes_at_n.pipeline.base import atomic, lease, untrusted
 from bayes_at_n.pipeline.base.console import Meter, note, results, substep, warn, warnings_once
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.base.program import PROGRAM, find_local, from_hub, kind, version
-from bayes_at_n.pipeline.compare.cohort import protocol, sampling_known
+from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.records import FORMATS, HUB_ID, ExportConfig
 from bayes_at_n.pipeline.display.table import print_json
 from bayes_at_n.pipeline.records.runs import model_name

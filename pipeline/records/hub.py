@@ -18,8 +18,9 @@ from bayes_at_n.pipeline.base.console import note, plural
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import comparison
-from bayes_at_n.pipeline.compare.cohort import Cohort, protocol, sampling_known
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import conclude
+from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig, SelectionConfig
 from bayes_at_n.pipeline.display import style
 from bayes_at_n.pipeline.display.table import markdown, to_markdown

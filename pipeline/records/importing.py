@@ -209,8 +209,10 @@ def locate(cfg: RecordsConfig) -> Source:
         named = [where]
     elif revision is not None:
         raise UserError(f"revision={revision}: applies to hub ids only; {path} is a local path")
-    files = [*itertools.chain(*map(folders.within, named))] if kind in ("auto", "runs") else []
-    if files:
+    runs = {one: folders.within(one) for one in named} if kind in ("auto", "runs") else {}
+    if files := [*itertools.chain(*runs.values())]:
+        if other := [one for one in named if not (runs[one] or one.name.startswith("_"))]:
+            warn(f"import: {plural(len(other), 'path')} not read, as {other[0]}: no run folder")
         kind, why = "runs", f"{plural(len(files), 'run folder')} of this program"
     else:
         kind, files = _recognize(named, kind, path)
@@ -268,16 +270,17 @@ def _recognize(named: list[Path], kind: str, typed: str) -> tuple[str, list[Path
         what = "no run folder" if kind == "runs" else f"kind={kind} reads one file; name it"
         raise UserError(f"{typed}: {what}")
     by_kind, faults = {name: list[Path]() for name in forms}, list[str]()
-    found = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in named)
-    for path in dict.fromkeys(itertools.chain(*found)):
+    patterns = {name: form.pattern.split() for name, form in forms.items()}
+    found = itertools.chain(*(path.rglob("*") if path.is_dir() else [path] for path in named))
+    by_place, by_name = {os.path.abspath(path): path for path in found}, {*named}  # each once
+    for _, path in sorted(by_place.items()):
         if path.exists() and not path.is_file():
             continue
-        patterns = {name: form.pattern.split() for name, form in forms.items()}
-        able = [n for n, of in patterns.items() if path in named or any(map(path.match, of))]
+        able = [n for n, of in patterns.items() if path in by_name or any(map(path.match, of))]
         head = start(path) if able and path.exists() else b""
         if able and (fault := _fault(path, head)):
             faults.append(fault)
-        elif path in named and kind != "auto":
+        elif path in by_name and kind != "auto":
             by_kind[kind].append(path)
         elif looks := [name for name in able if logs.looks(forms[name], path, head)]:
             by_kind[looks[0]].append(path)
@@ -295,7 +298,8 @@ def _recognize(named: list[Path], kind: str, typed: str) -> tuple[str, list[Path
     if faults:
         warn(f"import: {plural(len(faults), 'file')} skipped: {faults[0]}")
     if others and kind == "auto":
-        warn(f"import: {typed} also holds {others}, not read: kind= imports them")
+        remedy = "kind= imports them" if any(map(Path.is_dir, named)) else "import them alone"
+        warn(f"import: {typed} also holds {others}, not read: {remedy}")
     return chosen, files
 
 
@@ -319,7 +323,8 @@ def _fingerprint(files: list[Path], kind: str, cfg: RecordsConfig) -> str:
     if form is None:
         covered.update(path for run in files for path in run.rglob("*"))
     elif not form.chooses:  # files beside it name task and model
-        covered.update(path for file in files for path in file.parent.glob("*.json"))
+        places = {file.parent for file in files}
+        covered.update(path for place in places for path in place.glob("*.json"))
         covered.update(form.beside(file) for file in files if form.beside)
     if cfg.source.questions is not None:
         questions = Path(cfg.source.questions).expanduser()

@@ -5,6 +5,7 @@ classes of the library (0.3.285), whose reader unpacks a zip of any size.
 """
 
 import contextlib
+import errno
 import functools
 import itertools
 import re
@@ -104,8 +105,8 @@ def _damage(source: Source, path: Path) -> Iterator[None]:
     except (UserError, GeneratorExit):
         raise
     except Exception as error:  # parsers may raise anything on hostile bytes
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            raise
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
+            raise  # the disk fails, not the file: PyArrow's errors of content have no number
         place = f"{source.skipped.file(path)} ({one_line(error)})"
         source.skipped.add("damaged files, of which the rest is skipped", place)
 

@@ -41,7 +41,7 @@ class Skipped:
     """
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
-        self._above = os.path.commonpath([path.parent for path in files]) if files else None
+        self._above = os.path.commonpath([p.parent.absolute() for p in files]) if files else None
         self.counts: Counter[str] = Counter()
         self.places: dict[str, list[str]] = {}
         self.read = 0  # bytes of the source read so far, about

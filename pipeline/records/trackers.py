@@ -24,7 +24,7 @@ from bayes_at_n.pipeline.base.children import SIGNALS
 from bayes_at_n.pipeline.base.console import console, note, substep, warn
 from bayes_at_n.pipeline.base.errors import TryAgain, UserError, install, one_line
 from bayes_at_n.pipeline.base.program import PROGRAM
-from bayes_at_n.pipeline.compare.cohort import PROTOCOL, flat, public, sampling_known
+from bayes_at_n.pipeline.compare.differences import PROTOCOL, flat, public, sampling_known
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.records.exporting import Export
 from bayes_at_n.pipeline.score.stage import scored

@@ -19,8 +19,9 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts_of
 from bayes_at_n.pipeline.compare import comparison, slices
 from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
-from bayes_at_n.pipeline.compare.cohort import Cohort, protocol, sampling_known
+from bayes_at_n.pipeline.compare.cohort import Cohort
 from bayes_at_n.pipeline.compare.conclusion import conclude, is_open, next_attempts
+from bayes_at_n.pipeline.compare.differences import protocol, sampling_known
 from bayes_at_n.pipeline.compare.leaderboard import HEADLINE, by_likelihood
 from bayes_at_n.pipeline.compare.rubrics import ByRubric
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig

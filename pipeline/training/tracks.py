@@ -11,7 +11,8 @@ import numpy as np
 from bayes_at_n.pipeline.base.console import console, warn
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.compare import cohort as cohorts
-from bayes_at_n.pipeline.compare.cohort import Cohort, protocol
+from bayes_at_n.pipeline.compare.cohort import Cohort
+from bayes_at_n.pipeline.compare.differences import protocol
 from bayes_at_n.pipeline.config.analysis import AnalysisConfig
 from bayes_at_n.pipeline.config.multirun import PriceSettings
 from bayes_at_n.pipeline.score.likelihood import accuracy, by_question

@@ -135,6 +135,7 @@ class Claims:
         """Mark an attempt of this worker as durable, and its claim as done after the last."""
         self.pending.discard(position)
         self._begun.discard(position)
+        self.free.pop(position, None)  # it is there if all claims were deleted meanwhile
         claim, others = self._claim.get(position), (*self._begun, *self._ready)
         if self.holder(position) == self.me and claim not in map(self._claim.get, others):
             with suppress(FileNotFoundError):  # a deleted folder is noticed by `_follow`
@@ -148,9 +149,8 @@ class Claims:
 
     def release(self) -> None:
         """Release unfinished claims. Raises OSError: others take them over when this one ends."""
-        own = [position for position in self.pending if self.holder(position) == self.me]
-        while own and not self._append("", own):
-            pass
+        while own := [position for position in self.pending if self.holder(position) == self.me]:
+            self._append("", own)  # again if another worker was faster
         self._ready.clear()
 
     def _refresh(self) -> None:
@@ -233,12 +233,12 @@ class Claims:
 def any_free(run: Run) -> bool:
     """Return whether live workers leave anything to another one, or nothing is pending."""
     position, alive = {key: i for i, key in enumerate(run.keys)}, runfolder.alive(run.path)
-    pending = [position[key] for key in runfolder.pending(run)]
-    claims = Claims(Heartbeat(run.path, "nobody"), lambda: pending)
+    nobody = Heartbeat(run.path, "nobody")
+    claims = Claims(nobody, lambda: (position[key] for key in runfolder.pending(run)))
     claims.read()
-    holders = [*map(claims.holder, pending)]
+    holders = [*map(claims.holder, claims.pending)]
     free = sum(worker not in alive for worker in holders)
-    return not pending or free > BLOCK * len(alive - {*holders})
+    return not claims.pending or free > BLOCK * len(alive - {*holders})
 
 
 def clear(run: Path) -> None:

@@ -89,7 +89,6 @@ def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
     ("arguments", "said"),
     [
         ([], "accuracies"),
-        (["accuracies=[0.5,1.5]"], "accuracies"),
         (["accuracies=[0.5,0.4]", "tokens=[1,2,3]"], "3 values for 2 models"),
         (["accuracies=[0.5,0.4]", "budget.gpu_hours=3"], "tokens= and speed="),
         (["accuracies=[0.5,0.4]", "tokens=9", "budget.tokens=99"], "first look"),

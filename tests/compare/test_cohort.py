@@ -7,9 +7,9 @@ import pytest
 from helpers import THREE, Capsys, run_of
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.compare import cohort
+from bayes_at_n.pipeline.compare import cohort, differences
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.store import outcomes, runfolder, selection, shards
+from bayes_at_n.pipeline.store import outcomes, runfolder, shards
 from bayes_at_n.pipeline.store.columns import QUESTIONS
 from bayes_at_n.pipeline.workers.claims import Heartbeat
 
@@ -110,25 +110,20 @@ def test_differences_name_protocol_and_grader(tmp_path: Path) -> None:
     assert "sampling.temperature: z 1.0; all others 0.6" in lines
     assert "grading.timeout_s: y 2.0; all others " in lines
     assert "reasoning_end" not in lines
-    assert cohort.protocol(one.members[0].run)["sampling.temperature"] == 0.6
+    assert differences.protocol(one.members[0].run)["sampling.temperature"] == 0.6
 
 
-def test_folders_named_outright_get_names_that_tell_them_apart(tmp_path: Path) -> None:
-    first = run_of(tmp_path / "old", "x").path
-    second = run_of(tmp_path / "new", "x").path
-    cfg = analysis.load([str(first), str(second), str(first)])
-    (one,) = cohort.load(cfg)
-    assert one.names == ["old/x", "new/x"]
-    assert selection.named(cfg) == {"sums": [first, second]}
-
-
-def test_a_broken_folder_named_outright_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
-    sound, broken = run_of(tmp_path, "x").path, run_of(tmp_path, "broken").path
+def test_folders_named_outright_have_names_apart_and_broken_ones_are_left_out(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    first, second = (run_of(tmp_path / of, "x").path for of in ("old", "new"))
+    broken = run_of(tmp_path, "broken").path
     (broken / "config.yaml").write_text("a: [")
     (ours := tmp_path / "_compare").mkdir()
-    (one,) = cohort.load(analysis.load([str(broken), str(ours), str(sound)]))
+    (one,) = cohort.load(analysis.load([*map(str, (broken, first, second, ours, first))]))
     told = " ".join(capsys.readouterr().err.split())
-    assert one.names == ["x"] and str(broken / "config.yaml") in told and str(ours) not in told
+    assert one.names == ["old/x", "new/x"]
+    assert str(broken / "config.yaml") in told and str(ours) not in told
     with pytest.raises(UserError, match=r"broken/config\.yaml"):
         cohort.load(analysis.load([str(broken)]))
 
@@ -141,7 +136,7 @@ def test_sampling_that_imported_records_do_not_say_is_not_compared(tmp_path: Pat
             imported = {"imported": {"sampling_known": known}}
             runfolder.write_json(run.manifest, manifest | imported)
     (one,) = load(tmp_path)
-    protocols = {m.name: cohort.protocol(m.run) for m in one.members}
+    protocols = {m.name: differences.protocol(m.run) for m in one.members}
     temperatures = {name: of["sampling.temperature"] for name, of in protocols.items()}
     assert temperatures == {"x": 0.1, "seeded": 0.6, "told": None}
     (line,) = [line for line in one.differences if line.startswith("sampling.temperature")]

@@ -413,9 +413,7 @@ def test_sigma_is_that_of_both_runs_with_their_inflation(tmp_path: Path) -> None
     assert row["sigma"] == pytest.approx(np.hypot(old[1], new[1]) * row["inflation"] ** 0.5)
 
 
-def test_the_same_runs_have_not_changed_and_folders_without_pairs_are_a_cohort(
-    tmp_path: Path,
-) -> None:
+def test_the_same_runs_have_not_changed_and_others_are_a_cohort(tmp_path: Path) -> None:
     for folder in ("old", "new"):
         night(tmp_path / folder, {"a": 0.7, "b": 0.5}, 1)
         night(tmp_path / folder, {"a": 0.7}, 2, dataset="more")

@@ -86,10 +86,6 @@ def test_what_is_claimed_follows_the_numbers() -> None:
     found = conclude(near, CFG)
     assert found.candidates == ["a"] and not found.settled and "`settle`" in found.sentence()
 
-    # Of single trials nobody knows what more of them would show.
-    single = conclude(drawn(rng, np.array([[0.6], [0.5]]) * np.ones(20), 1), CFG)
-    assert single.trials is None and len(single.candidates) == 2
-
     # All equal: nothing is claimed, and no number of trials would help.
     same = from_arrays("d", [*"abcdefgh"], ["p", "q"], np.ones((8, 2, 3), int))
     equal = conclude(same, CFG)
@@ -108,7 +104,7 @@ def test_what_is_claimed_follows_the_numbers() -> None:
     alone = from_arrays("d", ["a"], ["p", "q"], np.array([[[1, 1, 0, 1], [0, 0, 1, -1]]]))
     only = conclude(alone, CFG)
     assert not only.settled and only.other_questions is None and "0.542" in only.sentence()
-    for one in (clear, found, single, equal, alike, lucky, only):
+    for one in (clear, found, equal, alike, lucky, only):
         assert one.sentence().endswith(".") and "\n" not in one.sentence()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Capsys, run_of
+from helpers import Capsys, again, run_of
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, combine_pvalues, norm
 
@@ -16,9 +16,7 @@ from bayes_at_n import scoring
 from bayes_at_n.pipeline.cli import main
 from bayes_at_n.pipeline.compare import cohort, comparison
 from bayes_at_n.pipeline.config import analysis
-from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import INFLATION_LEVEL, Counts, inflation, prior_drift, shared_luck
 
 
@@ -128,20 +126,16 @@ def test_score_and_compare_say_it_where_it_matters(tmp_path: Path, capsys: Capsy
     shared = luck(np.full(12, 0.5), 0.4, (1, 40), rng)[0][0]
     own = luck(np.full(12, 0.3), 0.0, (1, 40), rng)[0][0]
 
-    def run(name: str, R: Any) -> Run:
-        return run_of(tmp_path, name, {f"q{i:02d}": "".join(map(str, r)) for i, r in enumerate(R)})
-
-    said, sigma = [], {}
     for name, R in (("shared", shared), ("own", own)):
-        made = run(name, R)
-        score(Run(load_folder(made.path, [])))
+        lines = {f"q{i:02d}": "".join(map(str, row)) for i, row in enumerate(R)}
+        made = run_of(tmp_path, name, lines)
+        score(again(made))
         avg = json.loads((made.path / "scores.json").read_text())["uniform_prior"]["avg"]
         found = inflation(R)
-        sigma[name] = scoring.avg(R)[1] * max(1, found.value) ** 0.5
-        assert avg["inflation"] == pytest.approx(found._asdict() | {"sigma": sigma[name]})
-        said.append(" ".join(capsys.readouterr().err.split()))
-    assert f"{inflation(shared).value:.2f} times" in said[0] and "times" not in said[1]
-    assert f"σ is {sigma['shared']:.4f}" in said[0]
+        sigma = scoring.avg(R)[1] * max(1, found.value) ** 0.5
+        assert avg["inflation"] == pytest.approx(found._asdict() | {"sigma": sigma})
+        said, warned = " ".join(capsys.readouterr().err.split()), name == "shared"
+        assert (f"{found.value:.2f} times" in said) == (f"σ is {sigma:.4f}" in said) == warned
     cfg = analysis.load([f"runs={tmp_path}", "dataset=sums"])
     tables = comparison.tables_of(cohort.load(cfg)[0], cfg)
     board, pairs = tables["leaderboard"], tables["neighbors"]

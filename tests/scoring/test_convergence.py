@@ -177,18 +177,14 @@ def test_distribution_over_all_equally_likely_replicates(resample: Any) -> None:
 
 def test_threads_change_nothing() -> None:
     stack = random_stack((6, 10, 20), seed=1, low=0.4)
-    judged = [of("bayes"), of("pass@4"), of("geom-ds@2")]
+    judged = [of("bayes"), of("geom-ds@2")]
     points = [convergence.convergence_at(stack, judged, 5000, seed=3, threads=t) for t in (1, 5)]
     taus = [convergence.tau_curve(stack, judged, 3000, seed=3, threads=t) for t in (1, 5)]
     for a, b in zip(*points, strict=True):
         assert a.counts.tolist() == b.counts.tolist()
         assert (a.failed, a.worst, a.first_failed) == (b.failed, b.worst, b.first_failed)
     for c, d in zip(*taus, strict=True):
-        assert [np.ma.filled(x, -9).tolist() for x in c[1:]] == [
-            np.ma.filled(x, -9).tolist() for x in d[1:]
-        ]
-    other = convergence.convergence_at(stack, judged, 5000, seed=4)
-    assert other[0].counts.tolist() != points[0][0].counts.tolist()
+        assert all(np.ma.allequal(x, y) for x, y in zip(c[1:], d[1:], strict=True))
 
 
 def test_exact_ties_of_different_counts_are_ties() -> None:

@@ -100,9 +100,6 @@ def test_posteriors_keep_their_own_intervals() -> None:
     assert parse("avg").summary(R) == scoring.avg_ci(R, bounds=(0.0, 1.0))
     assert parse("bayes").k == 0 and parse("avg").k == 1
     assert parse("bayes-uniform").summary(R) == parse("bayes", "uniform").summary(R)
-
-
-def test_bayes_at_n_has_the_prior_that_it_is_asked_for() -> None:
     R = np.random.default_rng(1).integers(0, 2, (6, 5))
     metric = parse("bayes", "estimated")
     assert metric.summary(R, 0.9) == scoring.score_ci(R, confidence=0.9)

@@ -94,14 +94,6 @@ def test_missing_trial_is_not_a_wrong_one() -> None:
     close(deep, np.full((2, 2), scoring.avg(masked)[0]))
 
 
-@pytest.mark.filterwarnings("error")
-def test_nothing_is_cast_with_a_warning() -> None:
-    missing = np.ma.masked_invalid([[1.0, np.nan], [9, 2]])
-    close(scoring.bayes(missing, w=np.arange(10)), scoring.bayes(ragged([[1], [9, 2]]), range(10)))
-    half = scoring.Counts(np.array([[2, 3]], dtype=np.float16))
-    close(scoring.bayes(half), scoring.bayes([0, 0, 1, 1, 1]))
-
-
 # An earlier run as a prior.
 
 

@@ -168,6 +168,9 @@ def test_decisions_from_claims_made_by_hand() -> None:
     assert closed[0].tolist() == np.triu(np.ones((4, 4), bool), 1).tolist()
     assert batch.ordered_groups([0, 1, 2, 3], closed[0]) == [[0], [1], [2], [3]]
     assert batch.ordered_groups([0, 1, 2], np.eye(3, k=2, dtype=bool)) == [[0, 1, 2]]
+    # Claims that contradict each other put nothing apart, and a mean does not hide a claim.
+    assert batch.ordered_groups([0, 1], ~np.eye(2, dtype=bool)) == [[0, 1]]
+    assert batch.ordered_groups([1, 0], np.eye(2, k=1, dtype=bool)) == [[0], [1]]
 
 
 def test_needed_wealth_counts_the_claims_that_may_be_wrong() -> None:
@@ -199,10 +202,6 @@ def test_nothing_is_claimed_of_pairs_that_are_not_tested() -> None:
     assert look.placed.tolist() == [1, 0, 0, -1] and not look.settled
     assert [sorted(group) for group in look.groups] == [[0, 1, 2, 3]]
     assert played(Race(4, 30, Target("top", k=1)), p, 20).look().best == 0
-    # Claims that contradict each other put nothing apart, and a mean does not hide a claim.
-    both = np.array([[False, True], [True, False]])
-    assert batch.ordered_groups([0, 1], both) == [[0, 1]]
-    assert batch.ordered_groups([1, 0], np.triu(both)) == [[0], [1]]
 
 
 def test_a_model_that_left_keeps_what_it_had() -> None:

@@ -161,23 +161,9 @@ def test_answers_are_compared_as_their_kind_is(
     assert answers.classes_of(run).tolist() == [codes]
 
 
-NAMES = ("cons@4", "cons-confidence@8", "best-verifier@2")
-
-
-def verdicts(run: Run, a: dict[str, list[float]]) -> None:
-    add_verdicts(
-        run,
-        [
-            {"question_id": q, "trial": t, "a": p, "b": 0.0, "c": 1 - p}
-            for q, line in a.items()
-            for t, p in enumerate(line)
-        ],
-    )
-
-
 def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsys) -> None:
     run = voted(tmp_path)
-    asked = f"scoring.metrics=[avg,{','.join(NAMES)}]"
+    asked = "scoring.metrics=[avg,cons@4,cons-confidence@8,best-verifier@2]"
     score(again(run, asked))
     told = capsys.readouterr()
     assert "Cons@4" in told.out and "signals" in told.err
@@ -185,7 +171,9 @@ def test_score_shows_votes_and_says_what_they_lack(tmp_path: Path, capsys: Capsy
     score(again(run, asked))
     assert "best-verifier@2: left out" in capsys.readouterr().err.replace("\n", " ")
     certain = {"q1": [0.9, *[0.1] * 7], "q2": [0.9, 0.9, *[0.1] * 6]}
-    verdicts(run, certain)
+    keys = ((q, t, p) for q, line in certain.items() for t, p in enumerate(line))
+    rows = [{"question_id": q, "trial": t, "a": p, "b": 0.0, "c": 1 - p} for q, t, p in keys]
+    add_verdicts(run, rows)
     signals.make(run)
     score(again(run, asked))
     scores = json.loads((run.path / "scores.json").read_text())

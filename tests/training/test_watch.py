@@ -43,17 +43,9 @@ def _cut(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-3])
 
 
-def _no_shard(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    index = {"weight_map": {"w": "model-00001-of-00001.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
 PARTS: list[Callable[[Path], object]] = [
     _cut,
-    _no_shard,
     lambda folder: (folder / "config.json").write_text('{"model_'),
-    lambda folder: (folder / "config.json").unlink(),
     lambda folder: (folder / "merge.yaml").write_text("sources: []"),  # a mean, not of the training
 ]
 

@@ -71,7 +71,6 @@ def test_steps_that_say_nothing_are_counted(tmp_path: Path, capsys: Capsys) -> N
 @pytest.mark.parametrize(
     "more",
     [
-        ["model=demo"],
         ["model=demo", "tag=t", "sampling.trials=4"],
         ["model=custom"],
         ["model=qwen3-4b", "sampling=paper", "dataset=demo,aime25"],

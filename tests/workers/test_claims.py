@@ -39,6 +39,7 @@ class Worker:
     def begin(self, room: int = 8, batch: int = 4) -> int | None:
         position = self.claims.take(len(self.in_flight), room, batch)
         if position is not None:
+            assert position not in {*self.in_flight, *self.made.get(self.name, ())}
             self.in_flight.append(position)
         return position
 
