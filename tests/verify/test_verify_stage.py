@@ -182,10 +182,13 @@ def test_calibration_changes_without_the_model(
     stage.verify(run)
     no_engine(monkeypatch)
     before = rows(run)
+    [labels] = run.path.glob("label_logprobs/*")
+    (left := labels / "_work").mkdir()  # of a command killed when all texts were judged
     changed = again(run, "verifier.temperature=3", "verifier.average=logit")
     with pytest.raises(tables.Stale, match=r"verdicts .*average, temperature.*verify"):
         outcomes.read_verdicts(changed, ["a"])
     stage.verify(changed)
+    assert not left.exists()
     after = rows(changed)
     for q, of_question in TEXTS.items():
         s = plain_logprobs(tiny_model, [user_turn(run, q, text) for text in of_question])
