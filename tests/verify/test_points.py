@@ -21,6 +21,7 @@ from bayes_at_n.pipeline.store import outcomes, provenance, runfolder, shards
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import generated, prompts, stage
+from bayes_at_n.verifiers.judge.quality import krippendorff
 
 M, N = 5, 4
 JUDGE = ["verifier=judge-proof", "verifier.engine.name=transformers", "verifier.engine.device=cpu"]
@@ -116,17 +117,11 @@ def test_several_judges_and_votes(tmp_path: Path, tiny_model: Path) -> None:
     run.cfg.verifier.sampling.seed = 7
     run = written(run, two)
     a, b = expected(one), expected(two)
-    units = [
-        [x for x in pair if x is not None]
-        for pair in zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
-    ]
+    pairs = zip(a.ravel().tolist(), b.ravel().tolist(), strict=True)
+    units = [[x for x in pair if x is not None] for pair in pairs]
     found = json.loads((run.path / "verdicts" / "_calibration.json").read_text())["alpha"]
-    pairs = np.array([unit for unit in units if len(unit) == 2], float)
-    observed = ((pairs[:, 0] - pairs[:, 1]) ** 2).mean()
-    values = pairs.ravel()
-    apart = ((values[:, None] - values) ** 2).sum() / (values.size * (values.size - 1))
-    assert found["alpha"] == pytest.approx(1 - observed / apart)
-    assert found["votes"] == pairs.size and found["low"] < found["alpha"] < found["high"]
+    assert found["alpha"] == pytest.approx(krippendorff(units, "interval").alpha)
+    assert found["votes"] == 2 * sum(len(unit) == 2 for unit in units)
     for votes, label in (("mean", np.mean), ("majority", min)):
         run.cfg.verifier.judgement.votes = votes
         stage.verify(run)
