@@ -24,7 +24,7 @@ _DOCTEST = re.compile(r"(?m)^>>> .*(?:\n.+)*")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _TOP = {"index.md": "README.md", "changes.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 _PYTHON = {
-    "python": ["bayes_at_n.pipeline.api.verbs", "bayes_at_n.pipeline.api.verbs"],
+    "python": ["bayes_at_n.pipeline.api.verbs"],
     "scoring": ["bayes_at_n.scoring"],
     "verifiers": ["bayes_at_n.verifiers", "bayes_at_n.prompts"],
 }

@@ -194,10 +194,11 @@ class Command:
         self.holder.unlink()
 
 
-def stored(folder: Path) -> Attempts:
+def stored(
+    folder: Path, columns: Sequence[str] = ("question_id", "trial", "seed", "text", "token_ids")
+) -> Attempts:
     """What a reader finds; fails if a key comes twice."""
     found: Attempts = {}
-    columns = ["question_id", "trial", "seed", "text", "token_ids"]
     for batch in shards.batches(folder / "attempts", ATTEMPTS, columns, shards.Damage()):
         for row in batch.to_pylist():
             key = (row["question_id"], row["trial"])

@@ -45,6 +45,7 @@ from bayes_at_n.verifiers import LETTERS
 from bayes_at_n.verifiers.maths.boxed import final_part
 
 ROWS, CHARACTERS = 1024, 1 << 23  # of a batch, which is judged, and lost, as a whole
+WORK = f"{shards.HIDDEN}work"  # folder of claims and sessions beside the log-probs of labels
 _EACH = 16  # batches at least for each of several workers, so that they end together
 CUT = "\n[...]\n"  # replaces the middle of a response
 _FIELD = re.compile(rf"\{{({'|'.join(FIELDS)})(?::(.?)([<>^])([0-9]{{1,4}}))?\}}")
@@ -278,7 +279,7 @@ class Plan(NamedTuple):
     @property
     def work(self) -> Path:
         """Return the folder of the workers' claims and sessions, which Parquet readers skip."""
-        return self.folder / f"{shards.HIDDEN}work"
+        return self.folder / WORK
 
     @property
     def names(self) -> list[str]:

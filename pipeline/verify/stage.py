@@ -129,6 +129,7 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
     def judged() -> pa.Table:
         return calibrate.with_labels(run, attempts, labels.table, probes)
 
+    shutil.rmtree(labels.folder / prompts.WORK, ignore_errors=True)  # a killed command's
     total, before = len(new) + len(pending), judged()
     if not total or not len(attempts):
         if len(before):
@@ -148,7 +149,6 @@ def _judged(run: Run, made_by: dict[str, Any], template: str, intact: Check) -> 
             check(run, judged())
         return count
 
-    shutil.rmtree(plan.work, ignore_errors=True)  # a killed command's
     plan.work.mkdir(parents=True)
     try:
         if workers > 1 or cfg.cluster.address is not None:

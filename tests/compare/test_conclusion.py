@@ -239,3 +239,8 @@ def test_changes_and_rankings_name_what_they_compare(tmp_path: Path, capsys: Cap
     found = compared(tmp_path / "n", capsys, "model=a,c", "ranking=borda")
     assert [row["method"] for row in found["ranking_methods"]] == ["avg (corrected)", "borda"]
     assert "avg (corrected)" in found["notes"]["ranking_methods"][0]
+    run_of(tmp_path / "n", "short", {f"q{i:02d}": "01" * 10 for i in range(6)}, dataset="x")
+    row = compared(tmp_path / "n", capsys, "model=c,short")["people"][0]
+    labels = [json.loads(line) for line in (tmp_path / "n/x/c/labels/ana.jsonl").open()]
+    counted = sum(int(row[key].split(" of ")[1]) for key in ("missed", "accepted"))
+    assert counted == sum(label["question_id"] < "q06" for label in labels) < len(labels)

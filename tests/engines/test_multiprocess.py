@@ -97,30 +97,19 @@ def test_a_verifiers_engine_is_loaded_when_the_first_one_is_gone(
 @pytest.mark.soak
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize(
-    ("number", "code", "everyone"),
-    [
-        ("SIGINT", 130, False),
-        ("SIGTERM", 143, False),
-        ("SIGUSR1", 85, True),
-        ("SIGKILL", -9, False),
-    ],
+    ("number", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 85), ("SIGKILL", -9)]
 )
 def test_signals_leave_no_process_and_lose_nothing(
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
-    size: int,
-    number: str,
-    code: int,
-    everyone: bool,
+    reference: tuple[Path, Attempts], tmp_path: Path, size: int, number: str, code: int
 ) -> None:
-    """A terminal signals the group of the command, Slurm every process of a step."""
+    """A terminal signals the group of the command, Slurm (SIGUSR1) every process of a step."""
     folder, total = tmp_path / "run", len(reference[1])
     command = start(folder, None, SAMPLED, f"engine.tensor_parallel_size={size}", hold=total // 8)
     before = command.held()
     processes = family(command)
     named(processes, "Worker_TP1" if size == 2 else "Worker")
-    for process in processes if everyone else ():
-        process.send_signal(signal.Signals[number])
+    for process in processes if number == "SIGUSR1" else ():
+        process.send_signal(signal.SIGUSR1)
     command.signal(signal.Signals[number])
     command.release()
     assert command.wait() == code, command.text()

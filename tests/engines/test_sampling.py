@@ -167,19 +167,13 @@ def test_a_mark_within_the_answer_moves_no_split() -> None:
 ARCHITECTURE = """
 import tiny_models
 from pathlib import Path
-from vllm.v1.engine.llm_engine import LLMEngine
-from bayes_at_n.pipeline.config import card, compose
+from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Request, load
 folder, adapter = tiny_models.make(Path(FOLDER), NAME), ADAPTER and tiny_models.lora(Path(ADAPTER))
 fixed = [f"model={folder}", "dataset=jsonl", "dataset.path=x", "model.dtype=float32"]
 fixed += [f"prompt={'base' if NAME == 'gpt2' else 'boxed'}", "engine.batch_size=4"]
 asked = ["sampling.presence_penalty=0.7", "sampling.frequency_penalty=0.3", "sampling.min_p=0.02",
          "sampling.repetition_penalty=1.2", "temperature=0", "trials=1"]
-sent, add = [], LLMEngine.add_request
-def adding(self, name, prompt, params, **more):
-    sent.append(params.clone())
-    return add(self, name, prompt, params, **more)
-LLMEngine.add_request = adding
 def tokens(name, *more):
     engine = load(compose.load([*fixed, *more, f"engine={name}"]), 120)
     ids = engine.tokenizer("What is 12 + 19? 12")["input_ids"]
@@ -191,21 +185,7 @@ ours = tokens("transformers", *asked)  # first: vLLM changes what transformers l
 theirs = tokens("vllm", *asked)
 assert ours == theirs, (ours, theirs)
 assert ours != tokens("vllm", "temperature=0", "trials=1")
-warm = ["temperature=0.9", "top_k=12", *asked[:4], "model.reasoning_parser=auto"]
-detection = "sampling.repetition_detection={max_pattern_size: 4,min_count: 9}"
-warm += ["sampling.thinking_budget=3", detection]
-tokens("vllm", *warm)
-for settings, params in ((asked, sent[0]), (warm, sent[-2])):
-    cfg = compose.load([*fixed, *settings])
-    for key, value in card.protocol(cfg).items():
-        if key.startswith("model."):
-            continue
-        name = key.removeprefix("sampling.").replace("thinking_b", "thinking_token_b")
-        there = getattr(params, name)
-        if name == "repetition_detection":
-            there = {key: getattr(there, key) for key in value}
-        greedy = cfg.sampling.temperature == 0 and name in ("top_p", "min_p")  # vLLM's own
-        assert name == "max_tokens" or greedy or there == value, (key, value, there)
+tokens("vllm", *asked[:4], "model.reasoning_parser=auto", "sampling.thinking_budget=3")
 if adapter:
     with_lora = tokens("vllm", *asked, f"model.adapter={adapter}")
     assert with_lora != theirs

@@ -17,7 +17,7 @@ from faulty_proxy import ERRORS, PASSING, RETRY_S, Proxy, always, at, faulty, sp
 from forked import TRIALS, Attempts, Command, Forker, assert_whole, stored
 from helpers import write_questions
 
-from bayes_at_n.pipeline.base.errors import TryAgain, UserError
+from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config import compose
 from bayes_at_n.pipeline.engines import Request
 from bayes_at_n.pipeline.engines.openai import OpenAIEngine
@@ -104,10 +104,8 @@ def test_token_ids_are_those_of_the_engine_in_this_process(
     for a, b in zip(rows(reference[0]), rows(served[0]), strict=True):
         assert (a["finish_reason"], a["prompt_tokens"]) == (b["finish_reason"], b["prompt_tokens"])
         assert b["first_token"] is None and a["completion_tokens"] == b["completion_tokens"]
-    questions = [
-        pq.read_table(folder / "questions.parquet") for folder in (reference[0], served[0])
-    ]
-    for a, b in zip(*(table.to_pylist() for table in questions), strict=True):
+    tables = (pq.read_table(of / "questions.parquet") for of in (reference[0], served[0]))
+    for a, b in zip(*(table.to_pylist() for table in tables), strict=True):
         assert a["prompt_token_ids"] == b["prompt_token_ids"]
         assert a["prompt_logprobs"][1:] == pytest.approx(b["prompt_logprobs"][1:], abs=ROUNDING)
 
@@ -151,13 +149,9 @@ SEEN += ["half a prompt", "strange token"]
 
 @pytest.mark.parametrize("faults", [len(SEEN), pytest.param(100, marks=pytest.mark.soak)])
 def test_many_faults_lose_nothing_and_double_nothing(
-    plain: Proxy,
-    server: Server,
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
-    faults: int,
-) -> None:
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts],
+    tmp_path: Path, faults: int,
+) -> None:  # fmt: skip
     times = -(-faults // len(SEEN))
     plan = spread(SEEN, times, every=1.5)
     plain.plan = lambda number: plan(number - 16)  # the probe has been before
@@ -175,12 +169,9 @@ def test_many_faults_lose_nothing_and_double_nothing(
 
 @pytest.mark.parametrize("fault", [next(iter(ERRORS)), pytest.param(None, marks=pytest.mark.soak)])
 def test_what_a_server_will_never_take_stops_the_run_with_its_words(
-    plain: Proxy,
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
+    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path,
     fault: str | None,
-) -> None:
+) -> None:  # fmt: skip
     folder = tmp_path / "run"
     for code in [fault] if fault else list(ERRORS):
         # After the probe and, the first time, after the log-probs of prompts.
@@ -291,13 +282,9 @@ def test_a_server_that_comes_back_as_another_model(
 
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
 def test_of_two_models_at_once_the_first_is_the_run_s(
-    plain: Proxy,
-    server: Server,
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
-    times: int,
-) -> None:
+    plain: Proxy, server: Server, forker: Forker, reference: tuple[Path, Attempts],
+    tmp_path: Path, times: int,
+) -> None:  # fmt: skip
     with faulty(server.address, always("another")) as other:
         for folder in (tmp_path / f"run{i}" for i in range(times)):
             command(folder, forker, plain.url, "stages=[prepare]").finish()
@@ -394,15 +381,8 @@ def test_too_many_requests_lower_the_number_and_are_made_when_the_server_says(
     asking.close()
 
 
-def test_a_server_s_words_are_shown_and_chat_turns_proposed(
-    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
-) -> None:
-    asking = engine(reference[0], plain.url)
-    plain.reset(always("500"))
-    with pytest.raises(TryAgain, match=r"HTTP 500: .*the proxy says 500"):
-        asking._run(asking.client.send("/completions", {}, lambda *_: None, 100, True, 0.0))
-    asking.close()
-    plain.reset(always("422"))
+def test_chat_turns_are_proposed(plain: Proxy, forker: Forker, tmp_path: Path) -> None:
+    plain.plan = always("422")
     refused = command(tmp_path / "run", forker, plain.url, "engine.api=completions")
     assert refused.wait() == 2 and "engine.api=chat" in refused.text()
 
@@ -418,17 +398,12 @@ def test_a_key_that_cannot_be_sent_is_not_shown(
 
 
 def test_a_server_that_answers_everything_alike_is_not_believed(
-    plain: Proxy, forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path
+    plain: Proxy, forker: Forker, tmp_path: Path
 ) -> None:
     plain.plan = always("same")
     refused = command(tmp_path / "alike", forker, plain.url)
     assert refused.wait() == 2 and "gives the same answer to 4 different seeds" in refused.text()
     assert not stored(tmp_path / "alike")
-    plain.plan = always("empty")
-    asking = engine(reference[0], plain.url, "engine.patience_s=0")
-    with pytest.raises(TryAgain, match="answer that is empty"):
-        list(asking.generate(requests(reference[0], 1)))
-    asking.close()
 
 
 def test_a_server_without_token_ids_gives_texts(
@@ -466,10 +441,7 @@ def test_chat_turns_give_the_same_texts(
     found = stored(tmp_path / "run")
     assert len(found) == 2 * TRIALS and plain.hits["half a prompt"] > 1
     for key, row in found.items():
-        assert (row["text"], row["token_ids"]) == (
-            reference[1][key]["text"],
-            reference[1][key]["token_ids"],
-        )
+        assert all(row[name] == reference[1][key][name] for name in ("text", "token_ids"))
 
 
 @pytest.mark.soak

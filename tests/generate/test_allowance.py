@@ -76,8 +76,6 @@ def test_a_budget_of_tokens_is_kept_through_a_kill_and_a_larger_one_goes_on(
     assert f"the budget is spent: kept {kept} attempts of 150, {pending} are pending" in said
     assert "Traceback" not in said
     assert json.loads((folder / "scores.json").read_text())["attempts"] == kept
-    assert not (folder / "claims").exists() and not list((folder / "attempts").glob("*.journal"))
-    assert json.loads((folder / "manifest.json").read_text())["generated"]["workers"] == 2
     # Again: nothing is loaded.
     assert main.main(["generate", str(folder)]) == 0
     again = capsys.readouterr().err
@@ -227,13 +225,9 @@ class Answers:
     [("tokens", 705, (0, 1), {}), ("money", 1500, (1, 2), {"price_in": 1e6, "price_out": 2e6})],
 )
 def test_tokens_and_money_stop_a_worker_and_more_goes_on(
-    counting: dict[str, Any],
-    capsys: Capsys,
-    key: str,
-    limit: float,
-    cost: tuple[int, int],
+    counting: dict[str, Any], capsys: Capsys, key: str, limit: float, cost: tuple[int, int],
     prices: dict[str, float],
-) -> None:
+) -> None:  # fmt: skip
     asked = counting | {"engine": counting["engine"] | prices, "model": Answers()}
     run = evaluate(**asked, **{f"budget.{key}": limit})
     rows = stored(run.path)
@@ -303,7 +297,3 @@ def test_a_folder_keeps_its_budget_which_is_no_part_of_its_identity(tmp_path: Pa
     assert load_folder(run.path, ["sampling.trials=9"]).budget.past
     with pytest.raises(UserError, match=r"^budget\.until=2021-01-01: is in the past"):
         load_folder(run.path, ["budget.until=2021-01-01"])
-    with pytest.raises(UserError, match=r"^budget\.until=2020-01-01: is in the past"):
-        compose.load(["budget.until=2020-01-01"])
-    run = Run(load_folder(run.path, []))
-    assert "2 are pending" in Allowance(run).message()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import attempt_row as row
-from helpers import run_of, small_disk
+from helpers import run_of
 
 from bayes_at_n.pipeline.base.journal import Journal
 from bayes_at_n.pipeline.generate import attempts
@@ -24,18 +24,6 @@ def stored(folder: Path) -> tuple[list[dict[str, Any]], shards.Damage]:
         for made in batch.to_pylist()
     ]
     return sorted(found, key=lambda made: made["trial"]), damage
-
-
-def test_everything_appended_is_readable_after_close(tmp_path: Path) -> None:
-    writer = AttemptWriter(tmp_path, "w")
-    for trial in range(0, 500, 5):
-        writer.append([row(trial + i) for i in range(5)])
-    AttemptWriter(tmp_path, "nothing").close()
-    writer.close()
-    found, damage = stored(tmp_path)
-    assert found == [row(trial) for trial in range(500)] and not damage.lines
-    assert writer.written == 500
-    assert {path.name for path in tmp_path.iterdir()} == {"w-00000.parquet"}
 
 
 def test_the_disk_sees_a_journal_that_grows_no_more(
@@ -59,28 +47,20 @@ def test_the_disk_sees_a_journal_that_grows_no_more(
     writer.close()
 
 
-def test_large_journals_are_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_appended_is_readable_after_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large journals are sealed meanwhile; a writer without rows leaves nothing."""
     monkeypatch.setattr(attempts, "SEAL_AT", 50_000)
     writer = AttemptWriter(tmp_path, "w")
-    for trial in range(600):
-        writer.append([row(trial, tokens=50)])
+    for trial in range(0, 600, 5):
+        writer.append([row(trial + i, tokens=50) for i in range(5)])
+    AttemptWriter(tmp_path, "nothing").close()
     writer.close()
-    assert stored(tmp_path)[0] == [row(trial, tokens=50) for trial in range(600)]
-    assert len(list(tmp_path.glob("*.parquet"))) > 3
-    assert not list(tmp_path.glob("*.journal"))
-
-
-def test_a_full_disk_surfaces_and_what_was_written_stays(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        writer = AttemptWriter(disk, "w")
-        with pytest.raises(OSError, match="No space left"):
-            for trial in range(100_000):
-                writer.append([row(trial, tokens=200)])
-        with pytest.raises(OSError, match="No space left"):
-            writer.close()
-        found, damage = stored(disk)
-        assert writer.written == len(found) > 20 and not damage.lines
-        assert found == [row(trial, tokens=200) for trial in range(len(found))]
+    found, damage = stored(tmp_path)
+    assert found == [row(trial, tokens=50) for trial in range(600)] and not damage.lines
+    assert writer.written == 600 and len(list(tmp_path.iterdir())) > 3
+    assert {path.suffix for path in tmp_path.iterdir()} == {".parquet"}
 
 
 def test_a_row_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:

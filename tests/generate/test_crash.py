@@ -48,13 +48,9 @@ def log_probs_of_all_prompts(folder: Path) -> bool:
     ("wanted", "typed", "trials"), [(4, 0, TRIALS), pytest.param(20, 2, 12, marks=pytest.mark.soak)]
 )
 def test_kills_lose_nothing_and_double_nothing(
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    tmp_path: Path,
-    wanted: int,
-    typed: int,
+    forker: Forker, reference: tuple[Path, Attempts], tmp_path: Path, wanted: int, typed: int,
     trials: int,
-) -> None:
+) -> None:  # fmt: skip
     expected = reference[1]
     if trials > TRIALS:
         start(tmp_path / "whole", forker, SAMPLED, trials=trials).finish()

@@ -2,15 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from forked import BATCH, TRIALS, Command, Forker
+from forked import BATCH, TRIALS, Attempts, Command, Forker, stored
 
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.prepare import models
-from bayes_at_n.pipeline.store import shards
-from bayes_at_n.pipeline.store.columns import ATTEMPTS, KEY
+from bayes_at_n.pipeline.store.columns import KEY
 from bayes_at_n.pipeline.store.runfolder import Run
 from benchmarks.servers import Server
 
@@ -19,11 +17,9 @@ ASKED = [BATCH, f"sampling.trials={TRIALS}", "stages=[prepare,generate]", "verif
 ASKED += [f"prompt.stop={json.dumps(STOP)}"]
 
 
-def attempts(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    names = [*KEY, "text", "finish_reason", "token_ids", "logprobs", "completion_tokens"]
-    batches = shards.batches(folder / "attempts", ATTEMPTS, names, shards.Damage())
-    rows = [row for batch in batches for row in batch.to_pylist()]
-    return {(row["question_id"], row["trial"]): row for row in rows}
+def attempts(folder: Path) -> Attempts:
+    names = ["text", "finish_reason", "token_ids", "logprobs", "completion_tokens"]
+    return stored(folder, [*KEY, *names])
 
 
 def assert_cut(folder: Path, whole: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked import IN_FLIGHT, TRIALS, Attempts, Command, Forker, assert_whole, rows, stored
 from forked import SETTINGS as FORKED
+from helpers import small_disk
 
 FILES = {"config.yaml", "manifest.json", "questions.parquet"}  # of a run that is prepared
 SETTINGS = [*FORKED, f"sampling.trials={TRIALS}"]
@@ -219,12 +220,9 @@ def test_a_text_that_goes_round_in_circles_is_finished_and_cut_off(
     ],
 )
 def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    folder: Path,
-    number: int,
+    forker: Forker, reference: tuple[Path, Attempts], folder: Path, number: int,
     environment: dict[str, str],
-) -> None:
+) -> None:  # fmt: skip
     command = start(folder, forker, environment=environment, hold=20)
     just_before = command.held()
     assert just_before
@@ -241,47 +239,39 @@ def test_a_scheduler_s_warning_saves_and_asks_to_be_started_again(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, to be filled or made read-only."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "t", disk], check=False)
-    if made.returncode:
-        pytest.skip("only root may mount a file system")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
+    with small_disk(tmp_path / "disk", "16m") as disk:
+        yield disk
 
 
 def test_a_full_disk_stops_a_worker_and_loses_nothing(
-    forker: Forker,
-    reference: tuple[Path, Attempts],
-    prepared: Path,
-    small_disk: Path,
+    forker: Forker, reference: tuple[Path, Attempts], prepared: Path, disk: Path,
     tmp_path: Path,
-) -> None:
-    folder = shutil.copytree(prepared, small_disk / "run")
+) -> None:  # fmt: skip
+    folder = shutil.copytree(prepared, disk / "run")
     command = start(folder, forker, logs=tmp_path, hold=20)
     assert command.held()
-    size = shutil.disk_usage(small_disk).used // 1024 + 8
-    subprocess.run(["mount", "-o", f"remount,size={size}k", small_disk], check=True)
+    size = shutil.disk_usage(disk).used // 1024 + 8
+    subprocess.run(["mount", "-o", f"remount,size={size}k", disk], check=True)
     command.release()
     assert command.wait() == 2
     said, before = command.text(), stored(folder)
     assert "No space left on device" in said and "same command continues" in said
     assert "Traceback" not in said and len(before) >= 20
-    subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
+    subprocess.run(["mount", "-o", "remount,size=16m", disk], check=True)
     start(folder, forker, logs=tmp_path).finish()
     assert stored(folder).items() >= before.items()
     assert_whole(folder, reference[1])
 
 
 def test_a_read_only_folder_is_said_at_once(
-    forker: Forker, reference: tuple[Path, Attempts], small_disk: Path, tmp_path: Path
+    forker: Forker, reference: tuple[Path, Attempts], disk: Path, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(reference[0], small_disk / "run")
+    folder = shutil.copytree(reference[0], disk / "run")
     for part in (folder / "attempts").iterdir():
         part.unlink()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     began = time.monotonic()
     command = start(folder, forker, logs=tmp_path)
     assert command.wait() == 2
@@ -289,6 +279,6 @@ def test_a_read_only_folder_is_said_at_once(
     assert "Read-only file system" in said and str(folder) in said and "Traceback" not in said
     assert "loading" not in said and time.monotonic() - began < 60
     assert os.listdir(folder / "attempts") == []
-    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     start(folder, forker, logs=tmp_path).finish()
     assert_whole(folder, reference[1])

@@ -110,7 +110,6 @@ def test_check_says_what_is_gone_or_renamed(own_sets: Any, capsys: Capsys) -> No
     assert renamed.startswith("renamed: no column problem; found question, answer")
     assert same.startswith("same: ") and "split validation" in gone and "answer" in other
     assert main(["prefetch", "dataset=nothing", "--check"]) == 2
-    assert main(["prefetch", "dataset=same", "model=demo", "--check"]) == 2
 
 
 def test_catalogue_as_json_and_its_errors(capsys: Capsys) -> None:

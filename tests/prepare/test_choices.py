@@ -55,13 +55,11 @@ def load(folder: Path, rows: list[dict[str, Any]], choices: Any, **more: Any) ->
     ("golds", "letters"),
     [
         (["C", "A"], "CA"),
-        (["(c)", "b."], None),
         (["(c)", "(b)"], "CB"),
         ([2, 0], "CA"),
         (["six", "7"], "CA"),
         (["six", "A"], None),  # one way for all
         (["C", "D"], None),  # the second has three options
-        ([3, 1], None),
     ],
 )
 def test_how_golds_are_written(tmp_path: Path, golds: list[Any], letters: str | None) -> None:

@@ -21,7 +21,7 @@ from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.cli.main import main
 from bayes_at_n.pipeline.config.verifier import OfficialPrompt, VerifierConfig
 from bayes_at_n.pipeline.prepare import prefetch
-from bayes_at_n.pipeline.store import outcomes, tables
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.pipeline.verify import calibrate, stage
 from bayes_at_n.pipeline.verify.prompts import Candidate, fill, read_template
@@ -148,7 +148,6 @@ def test_what_a_server_may_send(
         ("PROMPT = '{response}'\0", "src/p.py"),
         ("PROMPT = " + "(" * 9999 + ")" * 9999, "src/p.py"),
         ("PROMPT = '{response.__class__}'", "'response.__class__' is not in"),
-        ("PROMPT = '{response} {'", "src/p.py:PROMPT: "),
         ("PROMPT = '{response} {llm_response}'", "must contain {response} once"),
     ],
 )
@@ -183,17 +182,14 @@ def test_official_prompt(
     judging = again(run, "dataset.judge=all")
     own = str(tmp_path / "own.txt")
 
-    def made() -> dict[str, Any]:
-        record = outcomes.verdicts_made_of(judging)["request"]
-        of_scores = outcomes.judge_settings(judging) or {}
-        assert of_scores.items() >= record.items()
+    def prompt() -> str:
         assert outcomes.read_verdicts(judging, []).pending == 0
-        return dict(record)
+        return str(outcomes.verdicts_made_of(judging)["request"]["prompt"])
 
     stage.verify(judging)
     err = " ".join(capsys.readouterr().err.split())
     assert "results differ" in err and "pipeline prefetch" in err and own in err
-    assert made()["prompt"] == own
+    assert prompt() == own
     ours = verdicts(run)
 
     sums = tmp_path / "sums.jsonl"
@@ -203,7 +199,7 @@ def test_official_prompt(
     assert str(cache / PROMPT.sha256) in capsys.readouterr().out and len(server.requests) == 1
 
     stage.verify(judging)
-    assert made()["prompt"] == f"{FILE}:PROMPT"
+    assert prompt() == f"{FILE}:PROMPT"
     assert "other inputs (request, template, verifier)" in " ".join(capsys.readouterr().err.split())
     theirs = verdicts(run)
     assert [row["logprob_a"] for row in theirs] != [row["logprob_a"] for row in ours]
@@ -212,8 +208,6 @@ def test_official_prompt(
     with pytest.raises(UserError, match=r"official: .*prefetch"):
         stage.verify(judging)
     assert verdicts(run) == theirs
-    stage.verify(again(run, f"verifier.prompt={own}"))
-    assert verdicts(run) == ours
 
 
 def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) -> None:
@@ -242,9 +236,3 @@ def test_two_labels_behind_a_prefix(run: Run, tiny_model: Path, capsys: Capsys) 
         assert row["a"] + row["b"] == pytest.approx(1) and row["label"] in "AB"
     measures = calibrate.pooled([run])
     assert measures is not None and measures["before"]["nll"] < 10  # no answer is none of A: B
-    record = outcomes.verdicts_made_of(run)
-    assert record["request"]["kind"] == "plain" and record["verifier"]["prefix"] == " So: "
-    assert outcomes.read_verdicts(run, ["a"]).table.num_rows == 3
-    own.write_text(own.read_text() + " Say A or B:")
-    with pytest.raises(tables.Stale, match="template"):
-        outcomes.read_verdicts(run, ["a"])

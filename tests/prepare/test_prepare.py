@@ -36,17 +36,12 @@ def test_what_is_written(setup: Setup) -> None:
     assert rows[0]["prompt"].startswith("<|im_start|>user\n1+1?\n\nPlease reason step by step")
     assert rows[0]["prompt"].endswith("<|im_end|>\n<|im_start|>assistant\n")
     assert rows[0]["max_tokens"] == 10 and rows[0]["prompt_logprobs"] is None
-    assert Run(run.cfg).questions == rows
     manifest = json.loads((setup.folder / "manifest.json").read_text())
     assert manifest["source"]["model"] == str(setup.model)
     assert set(manifest["identity"]["questions"]) == {r["question_id"] for r in rows}
-    assert {"packages", "hardware", "commit", "python"} <= set(manifest["created_with"])
     assert {"torch", "transformers", "vllm"} <= set(manifest["created_with"]["packages"])
-    assert sorted(p.name for p in setup.folder.iterdir()) == [
-        "config.yaml",
-        "manifest.json",
-        "questions.parquet",
-    ]
+    written = {path.name for path in setup.folder.iterdir()}
+    assert written == {"config.yaml", "manifest.json", "questions.parquet"}
 
 
 def test_a_damaged_questions_table_is_made_again(setup: Setup, capsys: Capsys) -> None:
@@ -66,8 +61,6 @@ OTHERS = {
     "sampling.seeds=independent": "sampling.seeds is 'shared' there and 'independent'",
     "sampling.max_tokens=9": "max_tokens is 10 there and 9 here",
     "prompt=plain": "prompt.template is",
-    "model.system=Be brief": "model.system is None there and 'Be brief'",
-    "model.name=other": "model.name is 'tiny' there and 'other'",
     "engine=transformers": "engine.name is 'vllm' there and 'transformers'",
     "engine.args.quantization=fp8": "args is {} there and {'quantization': 'fp8'}",
     "engine.args={made_tomorrow: {a: 1}}": "engine.args is {} there and {'made_tomorrow'",
@@ -168,9 +161,7 @@ def test_examples_stand_before_every_question_and_never_itself(
     ("setting", "words"),
     [
         ("prompt.shots_from=train", "prompt.shots_from=train: no such file"),
-        ("prompt.shots=7", "has only 6 different problems"),
         ("prompt.shots=6", "has only 5 examples that are not sums-01 itself"),
-        ("prompt.shots_from=null", "prompt.shots_from=FILE.jsonl, or a split"),
         ("prompt.solved=yes", "solution"),
         ("dataset.fields.solution=proof", "no field 'proof'; found id"),
         ("model.context=90", "fewer examples (prompt.shots)"),

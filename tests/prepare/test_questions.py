@@ -76,17 +76,13 @@ def test_questions_that_were_drawn_together_share_a_cluster(tmp_path: Path) -> N
     fields = FieldNames(cluster="passage")
     loaded, _ = load(written(tmp_path, "".join(lines)), fields=fields)
     assert [question.cluster for question in loaded] == ["p1", "7", None, None]
-    for value, why in ({"a": 1}, "no text or number"), ("x" * 301, "no text or number"):
-        with pytest.raises(UserError, match=f"dataset.fields.cluster: .*{why}"):
-            load(written(tmp_path, line(passage=value)), fields=fields)
-    with pytest.raises(UserError, match=r"no field 'passage'.* Set dataset.fields.cluster=NAME"):
-        load(written(tmp_path, line()), fields=fields)
+    with pytest.raises(UserError, match=r"dataset.fields.cluster: .*no text or number"):
+        load(written(tmp_path, line(passage={"a": 1})), fields=fields)
 
 
 BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("empty file", "", ["has no questions"]),
     ("no problem", '{"id": 1, "answer": "2"}', ["line 1", "'problem'", "found id, answer"]),
-    ("no id", line() + '{"problem": "p", "answer": "2"}', ["line 2", "dataset.fields.id=NAME"]),
     (
         "two fields",
         '{"Frage": "p", "Lösung": "2"}',
@@ -95,23 +91,25 @@ BAD: list[tuple[str, str | bytes, list[str]]] = [
     ("workbook", b"PK\x03\x04", ["an Excel workbook", "save the sheet as CSV UTF-8"]),
     ("no Parquet", b"PAR1" + b"\xff" * 99, ["after row 0", "damaged Parquet", "write the file"]),
     ("empty gold", line() + line(id="b", answer=" "), ["line 2", "answer", "is empty"]),
-    ("list gold", line(answer=["2"]), ["line 1", "'answer' is list", "expected text"]),
     ("same id", line() + "\n" + line(problem="x"), ["line 1 and line 3", "'a'", "fields.id=null"]),
     ("an array", "[1, 2]\n", ["item 1", "not an object"]),
     ("deep JSON", line() + "[" * 200_000, ["line 2", "not JSON"]),
     ("Latin-1", line().encode() + "é".encode("latin-1"), ["line 2", "UTF-8"]),
-    ("UTF-16", line().encode("utf-16"), ["UTF-16", "CSV UTF-8"]),
     ("huge field", line(problem="x" * 100_001), ["line 1", "longer than 100000"]),
     ("half a character", line(problem="\ud800"), ["line 1", "lone surrogate"]),
-    ("huge id", line(id="9" * 4500), ["line 1", "id", "100 characters"]),
+    ("columns.csv", "problem,answer\n1, 2,3\n", ["line 2", "3 of 2 columns", "double quotes"]),
+    ("quote.csv", 'problem,answer\nx,1\n"1+1?,3\nx,2\n', ["line 3", "a quote that is not closed"]),
+    ("twice.csv", "problem,answer,problem\n1,2,3\n", ["line 1", "problem occurs twice"]),
+    ("no head.csv", "1+1?,2\n1+2?,3\n", ["line 2", "found 1+1?, 2", "dataset.fields.problem=NAME"]),
 ]
 
 
-@pytest.mark.parametrize(("content", "named"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+@pytest.mark.parametrize(("name", "content", "named"), BAD)
 def test_bad_files_name_file_line_and_field(
-    tmp_path: Path, content: str | bytes, named: list[str]
+    tmp_path: Path, name: str, content: str | bytes, named: list[str]
 ) -> None:
-    path = written(tmp_path, content)
+    path = tmp_path / (name if name.endswith("csv") else "q.jsonl")
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(UserError) as caught:
         load(path)
     message = str(caught.value)
@@ -123,14 +121,13 @@ def test_bad_files_name_file_line_and_field(
 _ROWS = [{"Question": "1, 1?", "Gold": 2}, {"Question": 'say "x"\n1+2?', "Gold": 3}]
 _EXCEL = '\ufeffQuestion;Gold;;\r\n1, 1?;2;;\r\n;;;\r\n"say ""x""\n1+2?";3;;\r\n'
 FILES: dict[str, str | bytes] = {
-    "a.csv": _EXCEL.replace(";;", "").replace(";", ","),
+    "a.csv": _EXCEL.replace(";;", "").replace("1, 1?", '"1, 1?"').replace(";", ","),
     "b.csv": _EXCEL,
     "d.tsv": _EXCEL.replace(";", "\t"),
     "e.json": json.dumps(_ROWS, indent=1),
     "f.txt": "\ufeff \n" + json.dumps(_ROWS),
     "g.jsonl": "".join(json.dumps(row) + "\n" for row in _ROWS),
 }
-FILES["a.csv"] = _EXCEL.replace(";;", "").replace("1, 1?", '"1, 1?"').replace(";", ",")
 
 
 @pytest.mark.parametrize("name", [*FILES, "h.parquet", "i"])
@@ -150,27 +147,6 @@ def test_a_file_of_any_kind_is_read_by_what_is_in_it(tmp_path: Path, name: str) 
     assert notes == ["columns read: problem from 'Question', answer from 'Gold'"]
     cfg = compose.load(["dataset=jsonl", f"dataset.path={path}"])
     assert cfg.dataset.name == name.partition(".")[0] + ".txt" * (name == "f.txt")
-
-
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ("problem,answer\n1, 2,3\n", ["line 2", "3 of 2 columns", "double quotes"]),
-        ('problem,answer\nx,1\n"1+1?,3\nx,2\n', ["line 3", "a quote that is not closed"]),
-        ("problem,answer\nx²?,3\n".encode("cp1252"), ["line 2", "save it as CSV UTF-8"]),
-        ("problem,answer,problem\n1,2,3\n", ["line 1", "problem occurs twice"]),
-        ("Nr,problem,answer\n1,x,\n", ["line 2", "'answer'", "is empty", "fill it in"]),
-        ("1+1?,2\n1+2?,3\n", ["line 2", "found 1+1?, 2", "dataset.fields.problem=NAME"]),
-    ],
-)
-def test_a_bad_csv_names_the_line(tmp_path: Path, content: str | bytes, named: list[str]) -> None:
-    path = tmp_path / "q.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError) as caught:
-        load(path)
-    assert "\n" not in str(caught.value)
-    for word in [str(path), *named]:
-        assert word in str(caught.value)
 
 
 @pytest.fixture

@@ -205,10 +205,6 @@ def test_bits_per_byte_are_compared_by_question(gold: Run, tmp_path: Path) -> No
     assert row["minus"] == "other" and row["questions"] == len(gold.questions)
 
 
-def test_an_attempt_shows_its_options(cloze: Run) -> None:
-    assert "without the prompt" in pq.read_table(cloze.attempts)["text"][0].as_py()
-
-
 def test_the_same_command_scores_nothing_twice(letters: Run, model: Path, tmp_path: Path) -> None:
     before = pq.read_table(letters.attempts)["started"].to_pylist()
     again = words(letters.path.parent, model, "prompt=letter", *SHOTS)

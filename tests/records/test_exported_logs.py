@@ -16,10 +16,7 @@ from bayes_at_n.pipeline.base import untrusted
 from bayes_at_n.pipeline.base.errors import UserError
 from bayes_at_n.pipeline.config.folder import load_folder
 from bayes_at_n.pipeline.grade.stage import grade
-from bayes_at_n.pipeline.rubrics import signals
-from bayes_at_n.pipeline.rubrics.categories import categorize
-from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import outcomes, shards, tables
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS, GRADES
 from bayes_at_n.pipeline.store.runfolder import Run
 from bayes_at_n.scoring import avg, uncertainty
@@ -48,16 +45,16 @@ def same(run: Run, again: Run, codes: bool) -> None:
     ours, theirs = first.codes[:, :trials], back.codes[order]
     assert (outcomes.correct(ours).filled(-1) == outcomes.correct(theirs).filled(-1)).all()
     assert (ours == theirs).all() or not codes
-    responses = []
-    for each in (run, again):
-        keys, damage = (
-            tables.encode(tables.streamed(each, "attempts", []), tables.question_ids(each)),
-            shards.Damage(),
-        )
-        graded = outcomes.read(each).codes[keys >> 32, keys & 0xFFFFFFFF] != outcomes.PENDING
-        read = tables.responses(each, keys, damage)
-        responses.append(sorted(text for i, text in read if graded[i]))
-    assert responses[0] == responses[1]
+    assert graded_texts(run) == graded_texts(again)
+
+
+def graded_texts(run: Run) -> list[str]:
+    ids, codes = outcomes.read(run).question_ids, outcomes.read(run).codes
+    return sorted(
+        row["text"]
+        for row in rows_of(run, "attempts", ATTEMPTS)
+        if codes[ids.index(row["question_id"]), row["trial"]] != outcomes.PENDING
+    )
 
 
 @pytest.mark.parametrize("form", ["eee", "lm_eval"])
@@ -71,17 +68,14 @@ def test_logs_are_imported_again_with_equal_matrices(tmp_path: Path, form: str) 
 
 def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     run = two_runs(tmp_path)[0]
-    where = ["to=eee", "model=x", f"out={tmp_path / 'out'}"]
-    out(tmp_path, *where)
+    out(tmp_path, "to=eee", "model=x", f"out={tmp_path / 'out'}")
     [path] = (tmp_path / "out").glob("data/sums/local/x/*.json")
     samples = path.with_name(f"{path.stem}_samples.jsonl")
     whole = json.loads(path.read_text())
     lines = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
-    assert whole["schema_version"] == "0.3.0"
     detailed = whole["detailed_evaluation_results"]
     assert detailed["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
-    listed = (detailed["file_path"], detailed["total_rows"])
-    assert listed == (f"data/sums/local/x/{samples.name}", 12)
+    assert (whole["schema_version"], detailed["total_rows"]) == ("0.3.0", 12)
     R = outcomes.correct(outcomes.read(run).codes)
     results = {
         result["metric_config"]["metric_id"]: result for result in whole["evaluation_results"]
@@ -89,23 +83,15 @@ def test_scores_with_intervals_and_attempts(tmp_path: Path) -> None:
     assert {"accuracy", "bayes_at_n_uniform", "pass_at_k"} <= {*results}
     score = results["accuracy"]["score_details"]
     ends = score["uncertainty"]["confidence_interval"]
+    assert (ends["lower"], ends["upper"]) == parse("avg").summary(R)[2:]
     stated = (score["score"], score["uncertainty"]["standard_error"]["value"])
     assert stated == pytest.approx(avg(R))
-    assert (ends["lower"], ends["upper"]) == parse("avg").summary(R)[2:]
     assert float(score["details"]["standard_error_over_questions"]) == uncertainty(R).clustered
-    for line in lines:
-        assert all(isinstance(value, str) for value in line["metadata"].values())
-        assert line["evaluation_result_id"] == results["accuracy"]["evaluation_result_id"]
     assert [line["metadata"]["trial"] for line in lines] == [*"0123"] * 3
+    of = {line["evaluation_result_id"] for line in lines}
+    assert of == {results["accuracy"]["evaluation_result_id"]}
     made = lines[0]["output"]
     assert (made["reasoning_trace"], made["raw"]) == (["<think>x\u2028y"], ["\\boxed{2}"])
-    back = bring(tmp_path / "back", tmp_path / "out")
-    out(back, "to=eee")
-    [path] = (back / "sums" / "_export-eee-all").glob("data/sums/local/x/*.json")
-    details = [
-        of["model_info"]["additional_details"] for of in (whole, json.loads(path.read_text()))
-    ]
-    assert [of.get("dtype") for of in details] == [run.cfg.model.dtype, None]  # not known of it
 
 
 def test_hostile_names_stay_in_the_folder(tmp_path: Path) -> None:
@@ -193,13 +179,6 @@ def test_a_results_folder(tmp_path: Path, capsys: Capsys) -> None:
     grade(run)
     assert outcome_words(run)[1, 0] == "correct"
     assert "1 of 6 outcomes changed" in capsys.readouterr().out
-    signals.make(run)
-    [row] = [r for r in signals.read(run).to_pylist() if r["question_id"] == "aime25-03"]
-    assert row["token_ratio"] is None and row["repeated_pattern"] is None
-    assert row["is_correct"] is True
-    score(run)
-    with pytest.raises(UserError, match="no finish_reason"):
-        categorize(run)
     for setting, there in (("metric=nope", "exact_match"), ("filter=nope", "'none'|flexible")):
         with pytest.raises(UserError, match=f"{setting}: .*({there})"):
             bring(tmp_path / "b", tmp_path / "out", setting)
@@ -256,22 +235,19 @@ def test_hostile_lines(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_an_export_has_the_repeats_of_a_question_and_its_mean(tmp_path: Path) -> None:
-    ragged = run_of(tmp_path, "y", {"a": "11.01", "b": "~-", "c": ".(+u"})
+    ragged = run_of(tmp_path, "y", UNEQUAL)
     out(tmp_path, "to=lm_eval", f"out={tmp_path / 'out'}")
     [results] = (tmp_path / "out" / "y").glob("results_*.json")
-    date = results.stem.partition("_")[2]
-    samples = results.with_name(f"samples_sums_{date}.jsonl").read_text(encoding="utf-8")
+    [samples] = results.parent.glob("samples_sums_*.jsonl")
     whole, codes = json.loads(results.read_text()), outcomes.read(ragged).codes
-    for line in map(json.loads, samples.splitlines()):
+    for line in map(json.loads, samples.read_text(encoding="utf-8").splitlines()):
         right = outcomes.correct(codes[line["doc_id"]])
         assert line["exact_match"] == right.compressed().tolist()
         assert line["acc"] == pytest.approx(right.mean())
-        assert len(line["resps"][0]) == len(line["filtered_resps"][0]) == len(right.compressed())
+        assert len(line["resps"][0]) == len(right.compressed())
         kept = np.flatnonzero(~np.ma.getmaskarray(right)).tolist()
         assert line.get("trials", [*range(len(kept))]) == kept
-        assert {f"{what}_hash" for what in ("doc", "prompt", "target")} < {*line}
     scores, R = whole["results"]["sums"], outcomes.correct(codes)
-    assert scores["acc,none"] == scores["exact_match,none"] == pytest.approx(avg(R)[0])
+    assert scores["acc,none"] == pytest.approx(avg(R)[0])
     assert scores["acc_stderr,none"] == uncertainty(R).clustered
-    assert whole["model_name"] == "y" and whole["configs"]["sums"]["repeats"] == codes.shape[1]
-    assert {*whole["bayes-at-n"]["scores"]["avg"]} == {"value", "sigma", "low", "high"}
+    assert whole["configs"]["sums"]["repeats"] == codes.shape[1]

@@ -10,17 +10,18 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from helpers import Capsys, make_run, outcome_words, run_of
+from helpers import Capsys, outcome_words
 from record_files import (
     NAMES,
+    ODD_TEXTS,
     boxed,
     bring,
+    by_key,
     csv_of,
     folders,
     opened,
     out,
     rows_of,
-    write,
     write_lines,
 )
 
@@ -31,38 +32,19 @@ from bayes_at_n.pipeline.compare import rubrics as cohort_rubrics
 from bayes_at_n.pipeline.config import analysis
 from bayes_at_n.pipeline.grade.stage import grade
 from bayes_at_n.pipeline.records import columns
-from bayes_at_n.pipeline.rubrics import categories, signals
+from bayes_at_n.pipeline.rubrics import categories
 from bayes_at_n.pipeline.rubrics.categories import categorize
 from bayes_at_n.pipeline.score.stage import score
-from bayes_at_n.pipeline.store import outcomes, shards, tables
+from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import ATTEMPTS
 from bayes_at_n.pipeline.store.runfolder import Run
 
-TEXTS = ["=1+1", " @a", "-1 + 5", "'=1", 'plain, with "quotes"\r\nand lines', "a\0b", "\t"]
-GUARDED = ["'=1+1", "' @a", "-1 + 5", "''=1", TEXTS[4], "a�b", "'\t"]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of one dataset, one with trials pending, cut off and not graded; a third."""
-    root = tmp_path_factory.mktemp("runs")
-    run_of(root, "x")
-    unequal = {"a": "1101011", "b": ".~-.1", "c": ".(+u"}
-    names = ("dataset.name=sums", "model.name=y", "model.id=/nowhere/y")
-    make_run(root / "sums" / "y", unequal, *names, texts={"a": TEXTS})
-    run_of(root, "x <b>", {"d": "0-1"}, dataset="terms")
-    return root
+GUARDED = ["'=1+1", "' @a", "-1 + 5", "''=1", ODD_TEXTS[4], "a�b", "'\t"]
 
 
 def texts(run: Run) -> dict[tuple[str, int], str]:
-    keys, damage = (
-        tables.encode(tables.streamed(run, "attempts", []), tables.question_ids(run)),
-        shards.Damage(),
-    )
-    ids = tables.question_ids(run).to_pylist()
-    read = tables.responses(run, keys, damage)
-    assert not damage.lines
-    return {(ids[keys[i] >> 32], int(keys[i] & 0xFFFFFFFF)): text for i, text in read}
+    rows = by_key(run, "attempts", ATTEMPTS)
+    return {key: row["text"] for key, row in rows.items()}
 
 
 def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
@@ -81,13 +63,8 @@ def test_csv_of_outcomes(tmp_path: Path, capsys: Capsys) -> None:
     ids = [q["question_id"] for q in run.questions]
     assert ids == ['=HYPERLINK("http://x","y")', "q2"]
     assert outcome_words(run).tolist() == [["correct", "pending"], ["wrong", "correct"]]
-    score(run)
-    for head, row, named in (
-        ("question,x", "1,2", "outcome"),
-        ("question_id,correct", "7,7", "correct"),
-    ):
-        with pytest.raises(UserError, match=named):
-            bring(tmp_path / "bad", csv_of(tmp_path / "bad.csv", head, row), *NAMES)
+    with pytest.raises(UserError, match="outcome"):
+        bring(tmp_path / "bad", csv_of(tmp_path / "bad.csv", "question,x", "1,2"), *NAMES)
 
 
 def test_a_record_of_csv_that_cannot_be_parsed_is_skipped(
@@ -110,13 +87,8 @@ def test_a_record_of_csv_that_cannot_be_parsed_is_skipped(
 
 
 def test_categories_with_names_and_weights(tmp_path: Path, capsys: Capsys) -> None:
-    labels = {"q1": ["bad", "good", "good"], "q2": ["fair", "fair", "bad"]}
-    rows = [
-        {"question_id": q, "trial": t, "category": name}
-        for q, names in labels.items()
-        for t, name in enumerate(names)
-    ]
-    source = write_lines(tmp_path / "judge.jsonl", rows)
+    labels = ["q1,bad", "q1,good", "q1,good", "q2,fair", "q2,fair", "q2,bad"]
+    source = csv_of(tmp_path / "judge.csv", "question_id,category", *labels)
     named = "category_names=[bad,fair,good]"
     weights = ("rubric=judge", "category_weights=[0,0.5,1]")
     run = opened(bring(tmp_path, source, *NAMES, named, *weights) / "d" / "m")
@@ -127,12 +99,11 @@ def test_categories_with_names_and_weights(tmp_path: Path, capsys: Capsys) -> No
     # Bayes@N with a uniform prior over three categories: (n + 1) / (N + 3) of each question.
     wanted = np.mean([(0 * 2 + 0.5 * 1 + 1 * 3) / 6, (0 * 2 + 0.5 * 3 + 1 * 1) / 6])
     assert judged["uniform_prior"]["mu"] == pytest.approx(wanted)
-    assert judged["categories"][1]["name"] == "fair"
     with pytest.raises(UserError, match=r"'bad'.*category_names=\["):
         bring(tmp_path, source, *NAMES)
     odd = csv_of(tmp_path / "l.csv", "question_id,label", "0,bad", "1,7")
     bring(tmp_path / "c", odd, *NAMES, named)
-    assert "not a category '7': there are 3, from 0" in capsys.readouterr().err
+    assert "not a category '7'" in capsys.readouterr().err
 
 
 def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path) -> None:
@@ -164,33 +135,32 @@ def test_categories_are_those_of_the_data_set_and_compare_as_such(tmp_path: Path
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_an_export_comes_back_with_equal_matrices(root: Path, tmp_path: Path, form: str) -> None:
-    chosen = "dataset=sums" if form == "parquet" else "texts=true"
-    out(root, f"to={form}", f"out={tmp_path / 'out'}", chosen)
-    made = sorted(bring(tmp_path, tmp_path / "out" / f"attempts.{form}").glob("[!_]*/[!_]*"))
-    assert [f.name for f in made] == ["x", "y"] + [made[2].name for _ in "t" if form == "csv"]
-    for folder in made:
-        name = folder.name if folder.parent.name == "sums" else "x <b>"
-        run, again = opened(root / folder.parent.name / name), opened(folder)
+    out(root, f"to={form}", f"out={tmp_path / 'out'}", "dataset=sums", "texts=true")
+    made = bring(tmp_path, tmp_path / "out" / f"attempts.{form}")
+    assert folders(made) == ["sums/x", "sums/y"]
+    for name in folders(made):
+        run, again = opened(root / name), opened(made / name)
         first, back = outcomes.read(run), outcomes.read(again)
         order = [back.question_ids.index(name) for name in first.question_ids]
         assert (back.codes[order] == first.codes).all() and back.codes.shape == first.codes.shape
         assert (back.truncated[order] == first.truncated).all()
         wanted = texts(run)
-        if form == "csv" and name == "y":
+        if form == "csv" and name == "sums/y":
             wanted["a", 5] = "a�b"
         assert texts(again) == wanted
-        questions = [
+        one, other = (
             {q["question_id"]: (q["gold"], q["problem"]) for q in r.questions} for r in (run, again)
-        ]
-        assert questions[0] == questions[1]
-    if form == "csv":
-        out(root, "to=csv", "guard=none", chosen, f"out={tmp_path / 'bare'}")
-        assert TEXTS[0] in (tmp_path / "bare" / "attempts.csv").read_text()
-        assert GUARDED[0] not in (tmp_path / "bare" / "attempts.csv").read_text()
-        # A spreadsheet runs nothing.
-        options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-        table = pyarrow.csv.read_csv(tmp_path / "out" / "attempts.csv", parse_options=options)
-        assert table["text"].to_pylist()[12:19] == GUARDED
+        )
+        assert one == other
+
+
+def test_a_spreadsheet_runs_nothing(root: Path, tmp_path: Path) -> None:
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    for guard, first in (("formulas", GUARDED), ("none", ODD_TEXTS[:1])):
+        out(root, "to=csv", "model=y", "texts=true", f"guard={guard}", f"out={tmp_path / guard}")
+        path = tmp_path / guard / "attempts.csv"
+        table = pyarrow.csv.read_csv(path, parse_options=options)
+        assert table["text"].to_pylist()[: len(first)] == first
 
 
 def test_labels_come_back_as_the_same_categories(tmp_path: Path) -> None:
@@ -260,22 +230,19 @@ def test_lists_of_samples_are_split_into_trials(tmp_path: Path, capsys: Capsys) 
     assert outcome_words(run).tolist() == [["correct", "wrong", "wrong"]] * 2
     assert [(q["question_id"], q["gold"]) for q in run.questions] == [("d-00", "1"), ("d-01", "2")]
     assert [row["text"] for row in rows_of(run, "attempts", ATTEMPTS)][:2] == [boxed(1), boxed(9)]
-    again = opened(bring(tmp_path / "p", write(tmp_path / "m.parquet", listed()), *NAMES) / "d/m")
-    assert outcome_words(again).tolist() == outcome_words(run).tolist()
     bare = [{key: row[key] for key in ("question", "report")} for row in listed()]
     with pytest.raises(UserError, match=r"outcome or text .* question, report"):
         bring(tmp_path / "bare", write_lines(tmp_path / "b.jsonl", bare), *NAMES)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_answer_is_the_gold_answer_only_where_that_is_known(tmp_path: Path, kind: str) -> None:
+def test_answer_is_the_gold_answer_only_where_that_is_known(tmp_path: Path) -> None:
     def imported(name: str, answers: list[str], *settings: str) -> Run:
         rows = [
             {"id": q, "answer": answers[t] * (q + 1), "response": boxed(t)}
             for q in range(2)
             for t in range(2)
         ]
-        path = (write_lines if kind == "jsonl" else write)(tmp_path / name / f"x.{kind}", rows)
+        path = write_lines(tmp_path / name / "x.jsonl", rows)
         return opened(bring(tmp_path / name, path, *NAMES, *settings) / "d" / "m")
 
     run = imported("gold", ["1", "1"])  # the same for each question, and boxes differ
@@ -286,9 +253,8 @@ def test_answer_is_the_gold_answer_only_where_that_is_known(tmp_path: Path, kind
         imported("extracted", ["0", "1"])
     run = imported("typed", ["0", "1"], "gold=answer")  # the user knows: the first counts
     assert [question["gold"] for question in run.questions] == ["0", "00"]
-    for key in ("gold", "cluster"):
-        with pytest.raises(UserError, match=rf"{key}=key: .* answer"):
-            imported("absent", ["0", "1"], f"{key}=key")
+    with pytest.raises(UserError, match=r"gold=key: .* answer"):
+        imported("absent", ["0", "1"], "gold=key")
 
 
 def test_a_topic_is_no_label_and_a_cluster_is_kept(tmp_path: Path) -> None:
@@ -317,7 +283,6 @@ def test_npz_of_tasks(tmp_path: Path) -> None:
     # The place of a cell is its trial, whatever is pending.
     assert outcomes[0, 0] == outcomes[0, 6] == "pending"
     assert ((outcomes == "correct") == (a[0] == 1)).all()
-    assert signals.read(run).num_rows == 33
     score(run)
     for verb, why in ((grade, "no attempts to grade"), (categorize, "no finish_reason")):
         with pytest.raises(UserError, match=why):

@@ -5,23 +5,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers import make_run, outcome_words, run_of
+from helpers import outcome_words, run_of
 from record_files import bring, opened, out
 
 from bayes_at_n.pipeline.base.errors import UserError
 
 ROWS = {"sums": 12 + 13, "terms": 3}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of one dataset, one of them with trials pending and not graded; a third."""
-    root = tmp_path_factory.mktemp("runs")
-    run_of(root, "x")
-    names = ("dataset.name=sums", "model.name=y", "model.id=/nowhere/y")
-    make_run(root / "sums" / "y", {"a": "1101011", "b": ".~-.1", "c": ".(+u"}, *names)
-    run_of(root, "x <b>", {"d": "0-1"}, dataset="terms")
-    return root
 
 
 @pytest.fixture(scope="module")

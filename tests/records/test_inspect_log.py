@@ -1,7 +1,6 @@
 """inspect_ai's logs in and out; made by the library itself where it is installed."""
 
 import json
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -225,12 +224,6 @@ def test_inspect_reads_its_logs_and_computes_the_same_scores(library: Any, tmp_p
     first = next(s for s in logs["vllm/local/x"].samples if (s.id, s.epoch) == ("a", 1))
     thought, answer = first.output.choices[0].message.content
     assert (thought.reasoning, answer.text) == ("<think>x\u2028y", "\\boxed{2}")
-    summaries = library.read_eval_log_sample_summaries(str(paths[0]))
-    assert len(summaries) == len(library.read_eval_log(str(paths[0])).samples)
-    before = {path.name: path.read_bytes() for path in paths}
-    shutil.rmtree(folder)
-    out(tmp_path, "to=inspect")
-    assert before == {path.name: path.read_bytes() for path in folder.glob("*.eval")}
     made = bring(tmp_path / "back", folder)
     for run in runs:
         back = opened(made / run.path.relative_to(tmp_path))

@@ -106,12 +106,10 @@ def test_scorio_gpqa_is_multiple_choice(tmp_path: Path) -> None:
         for q in (0, 50)
         for s in (0, 1)
     ]
-    rows[0] |= {"evalscope_is_correct": 1}  # which the grader sees
     runs = bring(tmp_path, write(tmp_path / "x.parquet", rows))
     run = opened(runs / "supergpqa" / "gpt-oss-20b-low")
     assert (run.cfg.dataset.name, run.cfg.dataset.answer) == ("supergpqa", "choice")
     assert [q["question_id"] for q in run.questions] == ["supergpqa-00", "supergpqa-50"]
-    assert outcome_words(run).tolist() == [["correct", "correct"], ["wrong", "correct"]]
     grade(run)
     assert outcome_words(run).tolist() == [["wrong", "correct"]] * 2
 
@@ -227,10 +225,6 @@ def test_damaged_parquet_is_counted_named_and_skipped(tmp_path: Path, capsys: Ca
     run = opened(runs / "aime24" / "qwen3-4b")
     assert len(rows_of(run, "attempts", ATTEMPTS)) == 15  # of the groups around it
     assert json.loads((run.path / "manifest.json").read_text())["imported"]["left_out"]
-    (folder / "a.parquet").unlink()
-    (folder / "b.parquet").unlink()
-    with pytest.raises(UserError, match=r"1 damaged file, of which the rest is skipped: c.parquet"):
-        bring(tmp_path, folder)
 
 
 def small(**more: Any) -> dict[str, Any]:
@@ -252,9 +246,6 @@ def test_parquet_of_odd_columns(tmp_path: Path, capsys: Capsys) -> None:
         bring(tmp_path / name, source)
         left_out = f"1 value of {name} left out: x.parquet, row 0 (not UTF-8)"
         assert left_out in capsys.readouterr().err
-    pq.write_table(pa.table(small(task=bad)), source)
-    bring(tmp_path / "task", source)
-    assert "1 damaged row skipped: x.parquet, row 0 (task: not UTF-8" in capsys.readouterr().err
     table = pa.table(small())
     pq.write_table(table.append_column("task", table["task"]), source)
     twice = csv_of(tmp_path / "x.csv", "question_id,correct,correct", "0,1,0")

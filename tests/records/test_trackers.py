@@ -58,12 +58,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Fake]:
     return made
 
 
-def key_of(monkeypatch: pytest.MonkeyPatch, run: Run) -> str:
-    made = fakes(monkeypatch, "wandb")
-    trackers.begin("wandb", run, "p")
-    return made[0].key
-
-
 def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-mine-123456")
     cfg = settings("engine=openai", "engine.url=[http://inner:8000/v1]", "sampling.trials=4")
@@ -78,15 +72,18 @@ def test_settings_without_secrets_and_addresses(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_key_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes with the folder, and more trials do not change it; a copy beside it is another."""
+    made = fakes(monkeypatch, "wandb")
     run = run_of(tmp_path / "x", "a")
-    key = key_of(monkeypatch, run)
     more = Run(settings("sampling.trials=9"))
     more.cfg.run_dir = run.cfg.run_dir
-    assert key_of(monkeypatch, more) == key and len(key) == 16
+    trackers.begin("wandb", run, "p")
+    trackers.begin("wandb", more, "p")
     shutil.copytree(run.path, run.path.with_name("b"))
-    assert key_of(monkeypatch, runfolder.open_run(run.path.with_name("b"))) != key
+    trackers.begin("wandb", runfolder.open_run(run.path.with_name("b")), "p")
     (tmp_path / "x").rename(tmp_path / "y")
-    assert key_of(monkeypatch, runfolder.open_run(tmp_path / "y/sums/a")) == key
+    trackers.begin("wandb", runfolder.open_run(tmp_path / "y/sums/a"), "p")
+    key, of_more, of_copy, of_moved = (fake.key for fake in made)
+    assert key == of_more == of_moved != of_copy and len(key) == 16
 
 
 def test_what_is_followed_is_what_status_and_score_say(
@@ -157,7 +154,7 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = fakes(monkeypatch, "wandb")
-    run = run_of(tmp_path, "a", {"a": "110", "b": ".10"})
+    run_of(tmp_path, "a", {"a": "110", "b": ".10"})
     words = [f"runs={tmp_path}", "to=wandb", "project=p"]
     monkeypatch.setattr(of_records, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"to=wandb needs wandb, .* pip install .*\[wandb\]"):
@@ -172,8 +169,6 @@ def test_export_shows_the_curve_and_a_failure_is_one_line(
     ends = [[p[f"trials/avg/{end}"] for end in ("low", "value", "high")] for p in made[0].points]
     assert all(sorted(each) == each and each[0] < each[2] for each in ends)
     assert made[0].final["attempts"] == 5
-    sent = tmp_path / "sums" / "_export-wandb-all" / "sent.json"
-    assert json.loads(sent.read_text()) == {str(run.path): "nowhere"}
 
     def refused(*of: Any) -> trackers.Tracker:
         raise ConnectionError("refused")  # an OSError, and no matter of this disk

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+from helpers import attempt_row
 
 from bayes_at_n.pipeline.generate.attempts import AttemptWriter
 from bayes_at_n.pipeline.store.runfolder import Run
@@ -16,20 +16,8 @@ FIRST, SECOND, THIRD = (f"{1795298536000000 + i}-n{i}-{11 + i}" for i in range(3
 
 
 def row(question: str, trial: int, answer: str = "2", **more: Any) -> dict[str, Any]:
-    return {
-        "question_id": question,
-        "trial": trial,
-        "seed": 1,
-        "text": rf"\boxed{{{answer}}}",
-        "finish_reason": "stop",
-        "prompt_tokens": 3,
-        "completion_tokens": 5,
-        "token_ids": np.arange(5, dtype=np.int32),
-        "logprobs": np.zeros(5, dtype=np.float32),
-        "started": 1.0,
-        "first_token": 2.0,
-        "finished": time.time(),
-    } | more
+    own = {"question_id": question, "text": rf"\boxed{{{answer}}}", "finished": time.time()}
+    return attempt_row(trial, tokens=5) | own | more
 
 
 @contextmanager

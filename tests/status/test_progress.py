@@ -56,11 +56,3 @@ def test_attempts_and_grades_that_go_are_forgotten(tmp_path: Path) -> None:
     assert read(run) == ["++"]
     (run.attempts / "00000.parquet").rename(run.attempts / "_00000.parquet.damaged")
     assert read(run) == [".."]
-
-
-def test_a_damaged_part_costs_its_rows(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "++"})
-    add_attempts(run, {"b": "+"}, part="00001")
-    part = run.attempts / "00000-ungraded.parquet"
-    part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
-    assert read(run) == [".."]

@@ -66,12 +66,6 @@ def test_a_folder_of_runs_as_text_and_json(tmp_path: Path, capsys: Capsys) -> No
     assert (by_run["good"]["score"]["value"], by_run["good"]["score"]["prior"]) == (0.75, "none")
     assert by_run["broken"]["fault"] and by_run["good"]["fault"] is None
 
-    assert main(["status", str(root / "sums" / "good"), "--json"]) == 0
-    [one] = map(json.loads, capsys.readouterr().out.splitlines())
-    assert one["run"] == str(root / "sums" / "good")
-    assert main(["status", str(root / "other"), str(root / "sums" / "good")]) == 0
-    assert re.search(r"^2 runs +5/5 ", capsys.readouterr().out, re.MULTILINE)
-
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
@@ -200,9 +194,6 @@ def test_complete_or_extended_and_nothing_is_written(tmp_path: Path, capsys: Cap
     assert before == {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in tmp_path.rglob("*")}
 
 
-# Workers
-
-
 def test_workers_alive_and_dead_are_listed(tmp_path: Path, capsys: Capsys) -> None:
     run = make_run(tmp_path / "run", {"a": "11", "b": "1."}, "sampling.trials=20")
     killed(run, "w-killed")
@@ -248,6 +239,3 @@ def test_the_rate_is_that_of_live_workers(tmp_path: Path) -> None:
     assert found.gpu_hours == pytest.approx(0.3)
     assert found.gpu_hours_left == pytest.approx(70 * 0.3 / 60, abs=1e-4)
     assert not found.is_finished
-
-
-# Several runs

@@ -9,7 +9,6 @@ import pytest
 from helpers import Capsys, add_verdicts, change_attempts, make_run
 
 from bayes_at_n.pipeline.base.errors import UserError
-from bayes_at_n.pipeline.config.resources import EngineConfig
 from bayes_at_n.pipeline.config.verifier import template_file
 from bayes_at_n.pipeline.store import outcomes
 from bayes_at_n.pipeline.store.columns import KEY, VERDICTS
@@ -50,10 +49,8 @@ def test_who_decided_is_counted(tmp_path: Path) -> None:
     assert found.deciders() == counts
     run = make_run(tmp_path, {"a": "1"}, "dataset.judge=all", "verifier=demo")
     line = outcomes.deciders_line(run, found)
-    assert f"verifier {run.cfg.verifier.name}: 5" in line and "rule grader: 4" in line
+    assert "verifier demo: 5" in line and "rule grader: 4" in line
     assert "accepts 2" in line and "rejects 1" in line and "; 2 " in line
-    pending = found._replace(codes=np.where(codes == PENDING, np.int8(WRONG), codes))
-    assert ";" not in outcomes.deciders_line(run, pending)
     assert outcomes.deciders_line(run, found._replace(judged=None)) == ""
 
 
@@ -63,7 +60,6 @@ def test_what_attempts_took(tmp_path: Path) -> None:
     took = outcomes.usage(run)
     assert took[:5] == (4, 12, 20, 4, 4) and (took.prompt_mean, took.completion_mean) == (3, 5)
     assert took.price == pytest.approx((12 * 2 + 20 * 4) / 1e6)
-    assert outcomes.price(EngineConfig(price_out=4), 1e6, 1e6) == 4
     assert outcomes.usage(run, ["b"])[:3] == (2, 6, 10)
     run.cfg.sampling.trials = 1
     assert outcomes.usage(run)[:3] == (2, 6, 10)
@@ -71,9 +67,6 @@ def test_what_attempts_took(tmp_path: Path) -> None:
     change_attempts(run, lambda r: r | {"completion_tokens": [None, 7][r["trial"]]})
     took = outcomes.usage(run)
     assert took[:5] == (4, 12, 14, 4, 2) and (took.completion_mean, took.price) == (7, None)
-    change_attempts(run, lambda row: row | {"completion_tokens": None, "prompt_tokens": None})
-    took = outcomes.usage(run)
-    assert took[:5] == (4, 0, 0, 0, 0) and took.prompt_mean is took.completion_mean is None
 
 
 def test_lengths_and_up_to_which_limit_they_tell(tmp_path: Path) -> None:
@@ -156,11 +149,6 @@ def test_stale_verdicts_do_not_count(tmp_path: Path, capsys: Capsys) -> None:
     outcomes.VERDICTS_TABLE.write(run.path, part.stem, rows, inputs, part.mark)
     assert outcomes.verdicts_made_of(run) == inputs and outcomes.stale(run) == {}
     assert outcomes.read_verdicts(run, ["label"]).table["label"].to_pylist() == ["B"]
-    graded = run.cfg.verifier.calibration == "graded"
-    assert (inputs["judge"], "sandbox" in outcomes.grade_inputs(run)) == (
-        "all" if graded else None,
-        False,
-    )
     run.cfg.verifier.temperature = 9
     assert [*outcomes.stale(run)] == [run.path / "verdicts" / f"{part.stem}.parquet"]
     with pytest.raises(Stale):

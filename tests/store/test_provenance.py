@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from helpers import Capsys, Setup, arithmetic, write_questions
@@ -103,7 +102,6 @@ def test_every_file_of_attempts_says_whose_it_is(setup: Setup) -> None:
     sampled(run, 1, worker=2)
     damage = shards.Damage()
     assert trials_of(run, damage).keys() == {0, 1} and not damage.lines
-    assert len(pd.read_parquet(run.attempts)) == 2
     # The sound rows of a part that is damaged stay the run's.
     shards.set_aside(shards.Damage({part: ["damaged"]}), ATTEMPTS)
     [copy] = run.attempts.glob("*-sound.parquet")
@@ -180,6 +178,3 @@ def test_attempts_that_say_nothing_or_two_things_need_a_manifest(setup: Setup) -
     assert "manifest.json: missing" in check.faults_of(run.path / "config.yaml")[0]
     part.unlink()
     assert prepared(setup, "sampling.seed=5").questions  # nothing is mixed
-    run.manifest.unlink()
-    run.manifest.mkdir()
-    assert "manifest.json: not a regular file" in setup.refused()

@@ -12,25 +12,20 @@ def names(folder: Path) -> set[str]:
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
 
 
+def of_tables(*stems: str) -> set[str]:
+    return {f"{stem}.{end}" for stem in stems for end in ("csv", "json", "tex", "md")}
+
+
 def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
     table = Table("t", [Column("a", "a")], [{"a": 1.5}])
     figure, _ = style.panels(style.COLUMN, 2.0, "a figure")
-    out = tmp_path / "out"
-    written = write_results(
-        out,
-        "verb",
-        {"score": float("nan")},
-        {"one": table, "part/two": table},
-        {"shape": figure},
-        {"verb.md": "text"},
-    )
-    forms = {
-        f"{stem}.{end}" for stem in ("one", "part/two") for end in ("csv", "json", "tex", "md")
-    }
-    kept = {"shape.png", "shape.pdf", "verb.md"}
-    assert names(out) == forms | kept | {"verb.json"} == {str(p.relative_to(out)) for p in written}
+    out, tables = tmp_path / "out", {"one": table, "part/two": table}
+    values = {"score": float("nan")}
+    written = write_results(out, "verb", values, tables, {"shape": figure}, {"verb.md": "text"})
+    kept = of_tables(*tables) | {"shape.png", "shape.pdf", "verb.md"}
+    assert names(out) == kept | {"verb.json"} == {str(p.relative_to(out)) for p in written}
     record = json.loads((out / "verb.json").read_text())
-    assert record == {"score": None, "files": sorted(forms | kept)}
+    assert record == {"score": None, "files": sorted(kept)}
 
     (out / "mine.txt").write_text("")
     (tmp_path / "outside.csv").write_text("")
@@ -38,12 +33,8 @@ def test_write_replaces_what_it_wrote_before(tmp_path: Path) -> None:
     (out / "verb.json").write_text(json.dumps(record))
     write_results(out, "other", {}, {"three": table})
     write_results(out, "verb", {}, {"one": table})
-    stems = ("one", "three")
-    forms = {f"{stem}.{end}" for stem in stems for end in ("csv", "json", "tex", "md")}
-    assert names(tmp_path) == {"outside.csv"} | {
-        f"out/{name}" for name in forms | {"mine.txt", "verb.json", "other.json"}
-    }
-    assert not (out / "part").exists()
+    assert names(out) == of_tables("one", "three") | {"mine.txt", "verb.json", "other.json"}
+    assert (tmp_path / "outside.csv").exists() and not (out / "part").exists()
     for damaged in ("{", "[]", '{"files": 3}'):
         (out / "verb.json").write_text(damaged)
         write_results(out, "verb", {}, {})

@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import attempt_row
 
 from bayes_at_n.pipeline.base import atomic, untrusted
 from bayes_at_n.pipeline.base.journal import Journal
@@ -97,24 +97,9 @@ def flip(path: Path, at: int, bits: int = 0x55) -> None:
 
 
 def attempts(count: int, tokens: int = 12) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(0)
-    return [
-        {
-            **row,
-            "seed": 1234 + row["trial"],
-            "finish_reason": "stop",
-            "prompt_tokens": 5,
-            "completion_tokens": tokens,
-            "token_ids": rng.integers(0, 150_000, tokens).tolist(),
-            "logprobs": rng.normal(-1, 1, tokens).astype(np.float32).tolist(),
-            "started": 1.0,
-            "first_token": 2.0,
-            "finished": 3.0,
-            "continued_from": row["trial"] or None,
-            "options": None,
-        }
-        for row in rows(count, "so \\boxed{1}")
-    ]
+    made = [attempt_row(row["trial"], tokens) | row for row in rows(count, "so \\boxed{1}")]
+    of_arrow: list[dict[str, Any]] = pa.Table.from_pylist(made, ATTEMPTS).to_pylist()
+    return of_arrow
 
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.soak)])

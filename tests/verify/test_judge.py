@@ -87,7 +87,6 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
         if grade["outcome"] != "correct" and grade["box"] != "truncated"
     }
     assert 0 < len(asked) < len(grades)
-    assert {grades[key]["outcome"] for key in asked} >= {"wrong"}
     assert main(["verify", str(folder), *VERIFIER, "dataset.judge=unmatched"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert table(folder, "verdicts").keys() == asked and table(folder, "grades") == grades
@@ -97,16 +96,8 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     assert read(run) == by_hand
     accepted = sum(by_hand[key] == "correct" for key in asked)
     assert accepted >= 2  # the verifier likes some wrong ones, too
-    n = outcomes.read(run).deciders()
-    assert (n["verifier"], n["accepted"], n["rejected"], n["pending"]) == (
-        len(asked),
-        accepted,
-        0,
-        0,
-    )
     decided = f"rule grader: {len(grades) - len(asked)}, by verifier demo: {len(asked)}"
     assert "judge=unmatched" in out and decided in out
-    assert len(list(folder.glob("verdicts/_calibration.json"))) == 0
 
     assert main(["score", str(folder)]) == 0
     captured = capsys.readouterr()
@@ -119,33 +110,30 @@ def test_what_the_rules_do_not_accept_is_judged(folder: Path, capsys: Capsys) ->
     assert decided in " ".join(capsys.readouterr().err.split())
 
     signals.make(run)  # only some have a verdict, so rubrics have none
-    rows = {(row["question_id"], row["trial"]): row for row in signals.read(run).to_pylist()}
-    assert all(row["a"] is None for row in rows.values())
-    assert {key: row["is_correct"] for key, row in rows.items()} == {
-        key: word == "correct" for key, word in by_hand.items()
-    }
+    rows = signals.read(run).to_pylist()
+    assert all(row["a"] is None for row in rows)
+    known = {(row["question_id"], row["trial"]): row["is_correct"] for row in rows}
+    assert known == {key: word == "correct" for key, word in by_hand.items()}
     ids = [question["question_id"] for question in run.questions]
     index = attempts.index(run, ids, texts=True).table
     assert index["layer"].to_pylist().count("verifier") == len(asked)
-    shown = index["reason"].to_pylist()
-    assert sum("verifier: A; rule grader: " in line for line in shown) == accepted
 
 
 def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     run = opened(folder, "dataset.judge=unmatched")
-    real, parts = shards.write_part, []
+    real, parts = shards.write_part, list[Path]()
 
     def die(path: Path, *more: Any) -> None:
-        if path.parent.parent.name == "label_logprobs" and len(parts) == 2:
+        parts.append(path)
+        if len(parts) == 3:
             raise KeyboardInterrupt
-        parts.extend([path] * (path.parent.parent.name == "label_logprobs"))
         real(path, *more)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(prompts, "ROWS", 8)
         patched.setattr(shards, "write_part", die)
         stage.verify(run)
-    assert len(parts) == 2 and not table(folder, "verdicts")
+    assert not table(folder, "verdicts")
     assert read(run, quiet=True) == resolved(folder, "unmatched")  # "pending", never wrong
     assert "pending" in resolved(folder, "unmatched").values()
     for refused in (lambda: outcomes.read(run), lambda: categories.scored(run)):
@@ -168,18 +156,11 @@ def test_outcomes_are_labels(folder: Path, capsys: Capsys, monkeypatch: pytest.M
     assert before.items() <= after.items() and after.keys() == table(folder, "grades").keys()
     by_hand = resolved(folder, "all")
     assert read(run) == by_hand
-    cut = [key for key, grade in table(folder, "grades").items() if grade["box"] == "truncated"]
-    assert all(by_hand[key] == "no_answer" for key in cut)
     signals.make(run)
     assert not signals.read(run)["a"].null_count
 
-    for other in ("verifier.calibration=graded", "verifier.content_free=[x]"):
-        with pytest.raises(tables.Stale, match=other.split("=")[0].split(".")[1]):
-            read(opened(folder, other))
-        assert set(read(opened(folder, other), quiet=True).values()) - {"pending"} <= {"no_answer"}
-    capsys.readouterr()
-    assert main(["categorize", str(folder), "dataset.judge=null"]) == 0  # older than the setting
-    assert "nothing pending" not in capsys.readouterr().err
+    with pytest.raises(tables.Stale, match="calibration"):
+        read(opened(folder, "verifier.calibration=graded"))
     assert read(opened(folder, "dataset.judge=null")) == {
         key: row["outcome"] for key, row in table(folder, "grades").items()
     }

@@ -19,6 +19,7 @@ TEXTS = {q: [rf"{n} tries, so \boxed{{{n % 5}}}" for n in range(12)] for q in ("
 MARKS = {"q1": "001000010000", "q2": "000010000100"}
 PLAIN = ["engine=transformers", "engine.device=cpu", "verifier.dtype=float32"]
 TWO = "verifier.engine.replicas=2"
+KILLS = 30
 TOLERANCE = 0.25  # of a log-prob in bf16: tests/verify/test_verify_stage.py
 
 
@@ -61,20 +62,20 @@ prompts.ROWS, process.PROGRAM = 1, [sys.executable, "-c", {WORKER!r}]
 """
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.soak
 def test_no_kill_of_a_replica_loses_or_doubles_a_verdict(
-    tmp_path: Path, tiny_model: Path, most: int, capsys: Capsys
+    tmp_path: Path, tiny_model: Path, capsys: Capsys
 ) -> None:
     moments, kills, runs = random.Random(7), 0, list[Run]()
     one = of_demo(tmp_path / "one", tiny_model, *PLAIN)
     stage.verify(one)
-    while kills < most:
+    while kills < KILLS:
         run = of_demo(tmp_path / f"run-{len(runs)}", tiny_model, *PLAIN)
         command = Command(run.path, None, before=SMALL, line=["verify", str(run.path), TWO])
         while not (work := [*run.path.glob("label_logprobs/*/_work")]):
             assert command.alive(), command.text()
             time.sleep(0.02)
-        kills += strike(work[0], command.alive, most - kills, moments)
+        kills += strike(work[0], command.alive, KILLS - kills, moments)
         said = command.finish()
         assert said.count("by SIGKILL") == said.count("starting it again")
         assert "24 attempts judged with 27 prompts" in said

@@ -26,13 +26,6 @@ def test_a_fresh_record_without_a_heartbeat_is_of_a_dead_worker(tmp_path: Path) 
     assert worker.state == "dead"
 
 
-def test_a_torn_session_file_counts_nothing(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", {"a": "1."})
-    session(run, "sound", ended=True, attempts=2)
-    (run.path / "sessions" / "torn.json").write_text("{")
-    assert {w.name: w.attempts for w in workers(run.path)} == {"sound": 2, "torn": 0}
-
-
 def test_the_summary_keeps_all_else(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"a": "1."})
     before = runfolder.read_manifest(run)

@@ -486,6 +486,8 @@ class _Numeric:
             return self.mp.expj(x) if name == "cis" else getattr(self.mp, name)(x)
         widest = 1 if name in ("arcsin", "arccos") else 1e6
         refuse_if(name not in INVERSE | HYPERBOLIC or not _is_real(x) or abs(x) > widest)
+        if name == "arccot":  # which jumps at 0
+            self._nonzero(x)
         value = getattr(self.mp, name.replace("arc", "a"))(x)
         refuse_if(not _is_real(value))
         return value
