@@ -202,6 +202,15 @@ def test_score_has_each_category_of_each_field(tmp_path: Path, capsys: Capsys) -
     assert all(word in shown for word in ("macro average", "logic", "level"))
 
 
+def test_the_terminal_shows_twenty_rows_and_json_all(tmp_path: Path, capsys: Capsys) -> None:
+    marks = {f"q{i}": "10" for i in range(30)}
+    run = run_of(tmp_path, "a", marks, "dataset.fields.category=topic")
+    described(run.path, [{"category": [[f"topic-{i:02d}"]]} for i in range(30)])
+    score(again(run))
+    assert capsys.readouterr().out.count("topic-") == 18  # below the micro and macro average
+    assert len(json.loads((run.path / "scores.json").read_text())["categories"]) == 32
+
+
 def test_a_column_of_ids_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_category, "MOST", 2)
     run = run_of(tmp_path, "ids", {"a": "1", "b": "0", "c": "1"}, "dataset.fields.category=[id,x]")
