@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from bayes_at_n.pipeline.config.records import FORMATS
+from bayes_at_n.pipeline.config.settings import TRACKERS
 from benchmarks import categorize as made
 from benchmarks import common
 
 LEAST = {"parquet": 100.0}  # MB/s of texts; of all other formats:
 LEAST_OTHER = 30.0
-SCORES = ("hf",)  # formats without attempts
+OTHERS = ("hf", *TRACKERS)  # scores without attempts, and servers
 _READ = """import sys
 from pathlib import Path
 import pyarrow.parquet as pq
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=15_000, metavar="B", help="of text an attempt")
     parser.add_argument("--only", metavar="FORMAT,FORMAT")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else [n for n in FORMATS if n not in SCORES]
+    names = args.only.split(",") if args.only else [n for n in FORMATS if n not in OTHERS]
     if "inspect" in names and not find_spec("inspect_ai"):
         common.out.print("to=inspect is left out: inspect_ai is not installed")
         names.remove("inspect")

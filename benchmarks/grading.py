@@ -145,15 +145,16 @@ def _end_to_end(args: argparse.Namespace) -> dict[str, Any]:
     trials, each = TRIALS, max(1, args.attempts // (2 * TRIALS))
     with common.workdir(args) as folder:
         golds, part, waiting = {}, 0, list[dict[str, Any]]()
-        run = _run(args, folder)
+        attempts = folder / "attempts"
         for kind in LEAST:
             for qid, trial, gold, text in completions(kind, each, trials, 15_000):
                 golds[qid] = gold
                 waiting.append(_attempt(qid, trial, text))
                 if len(waiting) == 4000:
-                    part = _store(run, waiting, part)
-        _store(run, waiting, part)
-        run = _run(args, folder, golds)
+                    part = _store(attempts, waiting, part)
+        _store(attempts, waiting, part)
+        run = _run(folder, golds)
+        attempts.rename(run.attempts)
         began = time.perf_counter()
         grade(run)
         seconds = time.perf_counter() - began
@@ -177,27 +178,24 @@ def _attempt(qid: str, trial: int, text: str) -> dict[str, Any]:
     return key | numbers | times
 
 
-def _store(run: Run, waiting: list[dict[str, Any]], part: int) -> int:
+def _store(folder: Path, waiting: list[dict[str, Any]], part: int) -> int:
     if waiting:
         table = pa.Table.from_pylist(waiting, ATTEMPTS)
-        shards.write_part(run.attempts / f"benchmark-{part:05d}.parquet", table)
+        shards.write_part(folder / f"benchmark-{part:05d}.parquet", table)
         waiting.clear()
     return part + 1
 
 
-def _run(args: argparse.Namespace, folder: Path, golds: dict[str, str] | None = None) -> Run:
+def _run(folder: Path, golds: dict[str, str]) -> Run:
     """A run folder of those questions, as `prepare` would leave it."""
     path = folder / "questions.jsonl"
-    rows = [
-        {"id": qid, "problem": qid, "answer": gold} for qid, gold in (golds or {"q": "1"}).items()
-    ]
+    rows = [{"id": qid, "problem": qid, "answer": gold} for qid, gold in golds.items()]
     common.write_jsonl(path, rows)
     few = ["dataset=jsonl", f"dataset.path={path}", f"sampling.trials={TRIALS}"]
     from bayes_at_n.pipeline.config import compose
 
     run = Run(compose.load(["model=demo", *few, f"run_dir={folder / 'run'}"]))
-    if golds:
-        common.prepare(run)
+    common.prepare(run)
     return Run(run.cfg)
 
 

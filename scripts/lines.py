@@ -17,7 +17,7 @@ PRODUCT = ("pipeline", "bayes_at_n", "prompts", "verifiers", "scoring", "scripts
 
 CEILINGS: dict[str, int] = {
     "bayes_at_n": 59,
-    "benchmarks": 8_558,
+    "benchmarks": 8_557,
     "docs (words)": 39_901,
     "pipeline": 6,
     "pipeline/adaptive": 2_170,
@@ -47,7 +47,7 @@ CEILINGS: dict[str, int] = {
     "scoring": 7_755,
     "scripts": 1_325,
     "slurm": 137,
-    "tests": 30_305,
+    "tests": 30_145,
     "verifiers": 6_779,
     "product": 55_917,
 }

@@ -1,6 +1,5 @@
 """Scores by category, and under smaller limits of tokens."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -238,8 +237,6 @@ def test_compare_names_what_stands_out_after_correction(tmp_path: Path, capsys: 
         assert row["q"] == pytest.approx(q[place]) and row["z"] == pytest.approx(gaps[place][1])
         assert row["difference"] == pytest.approx(gaps[place][0]) and row["above"] == "good"
     assert f"{len(apart)} of 4 differences" in shown and "Benjamini-Hochberg" in shown
-    with (tmp_path / "out" / "categories.csv").open() as file:
-        assert [row["category"] for row in csv.DictReader(file)][1:3] == ["macro average", "logic"]
 
 
 def test_a_category_that_the_worse_model_wins_names_it_above(tmp_path: Path) -> None:

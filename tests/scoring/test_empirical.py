@@ -163,9 +163,6 @@ def test_every_result_is_finite_and_in_range(counts: Any) -> None:
     assert prior.log_concentration_sd > 0
 
 
-# The score of one model.
-
-
 def test_a_score_is_of_one_model_and_as_it_would_be_alone() -> None:
     rng = np.random.default_rng(2)
     for questions, trials in ((1, 1), (2, 2), (5, 4), (7, 1), (3, 30)):

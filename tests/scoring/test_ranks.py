@@ -26,9 +26,6 @@ from bayes_at_n.scoring.ranking.ranks import ranks, ranks_with_uncertainty
 PRINTED = [0.7327, 0.6213, 0.608, 0.5276, 0.5418, 0.4466, 0.3642, 0.3642, 0.3604, 0.2545, 0.2332]
 
 
-# Ranks.
-
-
 def by_definition(scores: list[int], method: str) -> list[int]:
     if method == "competition":
         return [1 + sum(other > score for other in scores) for score in scores]
@@ -87,9 +84,6 @@ def test_ranks_do_not_depend_on_the_order_of_models() -> None:
         i = list(order)
         found = ranks_with_uncertainty(np.array(mu)[i], np.array(sigma)[i])
         assert found.tolist() == [1, 1, 1]
-
-
-# Kendall's tau_b.
 
 
 def test_tau_b_is_that_of_scipy() -> None:

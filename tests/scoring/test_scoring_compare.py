@@ -173,9 +173,6 @@ def test_bad_input_is_named(call: Any, words: str) -> None:
         call()
 
 
-# The two kinds of uncertainty.
-
-
 @given(matrices(least=1, questions=2))
 def test_uncertainty_is_exact(pair: tuple[Rows, Rows]) -> None:
     rows = pair[0]
@@ -194,9 +191,6 @@ def test_uncertainty_is_exact(pair: tuple[Rows, Rows]) -> None:
     close(u.clustered, question_stderr(ragged(rows)))
     close((u.trials**2, u.clustered**2), (trials, clustered))
     close((u.questions**2, u.total**2), (max(0.0, clustered - trials), max(clustered, trials)))
-
-
-# More trials or more questions?
 
 
 def test_next_attempts_are_what_sampling_them_gives() -> None:
@@ -228,9 +222,6 @@ def test_what_more_attempts_cannot_buy() -> None:
     assert (single.questions, single.halving) == (1000, 9)
     with pytest.raises(ValueError, match="R has 1 cluster"):
         next_attempts([[1, 0], [0, 1]], clusters="aa")
-
-
-# The score on other questions.
 
 
 @given(matrices(least=1, questions=2))

@@ -36,9 +36,6 @@ def exact_order(p_a: np.ndarray, p_b: np.ndarray, n: int) -> tuple[float, float]
     return float(a[1:] @ np.cumsum(b)[:-1]), float(a @ b)
 
 
-# Coins with a given mean.
-
-
 def test_conditional_beta_is_the_exact_conditional_distribution() -> None:
     # Two coins: the density of the first given the sum is f(x) f(s - x), by quadrature.
     a, b, mean = 3.0, 5.0, 0.55
@@ -54,9 +51,6 @@ def test_conditional_beta_is_the_exact_conditional_distribution() -> None:
     cdf = [integrate.quad(density, grid[0], x)[0] / norm for x in grid]
     for column in draws.T:  # the last coin, which is not drawn freely, included
         assert stats.kstest(column, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
-
-
-# Tosses.
 
 
 def test_tosses_are_independent_reproducible_and_of_the_right_rate() -> None:
@@ -77,9 +71,6 @@ def test_tosses_are_independent_reproducible_and_of_the_right_rate() -> None:
     assert (toss(p, 50, seed=8) != stacks[0]).any()
 
 
-# Separation.
-
-
 def test_separation_probability_agrees_with_the_exact_one() -> None:
     p = coin_models(11)
     steps, replicates = (1, 7, 80), 8000
@@ -88,9 +79,6 @@ def test_separation_probability_agrees_with_the_exact_one() -> None:
         found = (curve.above[at], curve.tied[at])
         for got, exact in zip(found, exact_order(p[9], p[8], n), strict=True):
             assert abs(got - exact) < 4 * math.sqrt(exact * (1 - exact) / replicates)
-
-
-# Updated models and priors.
 
 
 def plain_prior_study(

@@ -45,20 +45,14 @@ def test_a_link_beside_the_folders_is_not_the_folder(tmp_path: Path, three: list
     assert names([tmp_path / "elsewhere"]) == ["link-7", "link-8", "link-9"]
 
 
-def _no_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
+INCOMPLETE: list[Callable[[Path], object]] = [
+    lambda folder: (folder / "config.json").unlink(),
+    lambda folder: (folder / WEIGHTS).unlink(),
+    lambda folder: (folder / INDEX).write_text('{"weight_map": {"v": "model-2.safetensors"}}'),
+]
 
 
-def _only_config(folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
-
-
-def _no_shard(folder: Path) -> None:
-    _only_config(folder)
-    (folder / INDEX).write_text('{"weight_map": {"v": "model-00002-of-00002.safetensors"}}')
-
-
-@pytest.mark.parametrize("spoil", [_no_config, _only_config, _no_shard])
+@pytest.mark.parametrize("spoil", INCOMPLETE)
 def test_an_incomplete_checkpoint_does_not_shift_the_window(
     tmp_path: Path, three: list[Path], capsys: Capsys, spoil: Callable[[Path], None]
 ) -> None:

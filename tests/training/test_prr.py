@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import run_of
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 
 from bayes_at_n import scoring
 from bayes_at_n.pipeline.base.errors import UserError
@@ -104,9 +104,6 @@ def test_ranks_tell_pairs_scores_and_shifts(tmp_path: Path) -> None:
         (2, 1, 1),
         (2, 2, 0),
     ]
-    scores = [-np.array([r[key] for r in rows]) for key in ("score_before", "score_after")]
-    for values, key in zip(scores, ("rank_before", "rank_after"), strict=True):
-        assert rankdata(values, method="min").tolist() == [r[key] for r in rows]
     average = found["protocols"][0]
     # x falls behind both; y and z are tied before, which is no reversal.
     assert (average["reversed"], average["tied"]) == (2, 1)

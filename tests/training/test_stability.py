@@ -138,7 +138,10 @@ def test_windows_are_compared_over_the_steps_that_all_have() -> None:
     row = one_of(made["merge"].rows, metric="avg@8")
     assert row["original"] == pytest.approx(2 / 3) and row["merge"] == 1
     assert row["improve"] == pytest.approx(1 / 3)
+    protocols = ["Original (Merge@1, Pass@1)", "+ Merge@2", "+ Pass@4", "MaP (Merge@2, Pass@4)"]
+    assert [row["protocol"] for row in made["protocols"].rows] == protocols
     assert [row["of_sums"] for row in made["protocols"].rows[:2]] == [pytest.approx(2 / 3), 1]
+    assert [row["protocol"] for row in made["passk"].rows] == ["Pass@1", "Pass@2", "Pass@4"]
     assert made["passk"].rows[0]["of_sums"] == pytest.approx(tau_of([0, 3, 2, 4, 5]))
 
 

@@ -60,9 +60,6 @@ def predictions(n: int, seed: int, ties: bool = False) -> tuple[Any, Any]:
     return p, rng.integers(0, 3, n)
 
 
-# Probabilities
-
-
 def test_from_raw_logits_as_a_plain_loop_has_it() -> None:
     """Log-probs of a vocabulary of 50 with the labels in it; the loop sees only raw logits."""
     rest = RNG.normal(0, 3, (30, 8, 47))
@@ -95,9 +92,6 @@ def test_infinite_log_probs() -> None:
     base = baseline([[0.0, -INF, -1.0], [-INF, -INF, -1.0]])
     np.testing.assert_allclose(np.exp(base), [0.5, 0, math.exp(-1)])
     assert np.isneginf(baseline([[0.0, -INF, -1.0], [0.0, 0.0, -1.0]], "logit")[1])
-
-
-# Baselines
 
 
 def test_a_baseline_of_attempts_is_what_is_said_over_what_is_right() -> None:
@@ -158,9 +152,6 @@ def test_a_baseline_of_chance_is_seldom_taken_and_a_true_one_is() -> None:
     assert not lowers_loss(s, np.zeros(3), labels, np.arange(400), 1.0)
 
 
-# Temperature
-
-
 def test_fit_is_the_minimum_of_a_grid() -> None:
     s, b, y = simulated(2.5, 400, seed=3)
     fit = fit_temperature(s, b, y, np.arange(400))
@@ -201,9 +192,6 @@ def test_a_verifier_that_is_never_wrong_has_no_best_temperature() -> None:
     assert worst.temperature == pytest.approx(20, rel=1e-3)
 
 
-# Measures
-
-
 @pytest.mark.parametrize(("bins", "ties"), [(1, False), (7, True), (15, False)])
 def test_measures_by_brute_force(bins: int, ties: bool) -> None:
     p, labels = predictions(300, 1, ties)
@@ -236,9 +224,6 @@ def test_reliability_has_its_edges_and_masks_empty_bins() -> None:
     assert diagram.predicted.tolist() == pytest.approx([0.1, 0.2000001, None, None, 1.0])
     assert diagram.observed.tolist() == [0.5, 1.0, None, None, 1.0]
     assert reliability([], [], bins=2).counts.tolist() == [0, 0]
-
-
-# Guards
 
 
 GOOD = np.log([[0.9, 0.05, 0.01], [0.05, 0.9, 0.01], [0.1, 0.2, 0.65]] * 20)
@@ -276,9 +261,6 @@ def test_a_verifier_that_cannot_be_used_is_noticed(given: Any, problems: list[st
     found = check_verdicts(*given)
     assert len(found) == len(problems)
     assert all(word in line for word, line in zip(problems, found, strict=True))
-
-
-# Agreement
 
 
 def kappa_of(table: Any) -> float:
