@@ -60,7 +60,6 @@ def test_reasoning_and_answer_are_both_kept() -> None:
     "data",
     [
         {},
-        {"choices": []},
         {"choices": [{}, {}]},
         {"choices": [{"text": 1}]},
         {"choices": [{"token_ids": [-1]}]},

@@ -471,6 +471,7 @@ def demo_run(folder: Path, responses: list[str]) -> Run:
 WORKING = r"6 \times 4 = 24, 24 - 6 = 18. The answer is \boxed{%s}."
 
 
+@pytest.mark.soak
 def test_the_demo_s_verifier_cannot_be_talked_into_an_a(tmp_path: Path) -> None:
     tail = read_template(compose.load([]).verifier).split("{response}")[1]
     pretended = fill(tail, Candidate("", "", "18", "", "18"))[0]
