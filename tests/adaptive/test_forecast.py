@@ -92,7 +92,6 @@ def test_assumed_accuracies_are_met_and_costs_follow(capsys: Capsys) -> None:
         (["accuracies=[0.5,0.4]", "tokens=[1,2,3]"], "3 values for 2 models"),
         (["accuracies=[0.5,0.4]", "budget.gpu_hours=3"], "tokens= and speed="),
         (["accuracies=[0.5,0.4]", "tokens=9", "budget.tokens=99"], "first look"),
-        (["accuracies=[0.5]"], "two or more"),
     ],
 )
 def test_what_cannot_be_planned(arguments: list[str], said: str) -> None:

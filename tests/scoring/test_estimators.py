@@ -240,7 +240,6 @@ def test_stacks_counts_and_masks(name: str, arguments: tuple[Any, ...]) -> None:
         (lambda: scoring.pass_at_k([[1, 0]], True), "k is True"),
         (lambda: scoring.g_pass_at_k_tau([[1]], 1, 1.5), "tau is 1.5"),
         (lambda: scoring.threshold_spectrum_at_k([[1, 0]], 2, [1]), r"weights has shape \(1,\)"),
-        (lambda: scoring.geo_spectrum_at_k([[1]], 1, 2.0), "lam is 2.0"),
         (lambda: scoring.geom_at_k_ci([[0, 1, 1]], 2, 1e5, -1e5), "overflow"),
         (lambda: scoring.max_at_k_ci([[1]], 1, None, [[1], [0]]), "R0 has 2 questions"),
         (lambda: scoring.pass_at_k_ci([[1]], 1, alpha0=0.0), "alpha0 is 0.0"),
