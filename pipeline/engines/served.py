@@ -5,6 +5,7 @@ generation_config.json or their own defaults, and ignore fields that they do not
 parses responses without conversions: a field of another type makes the response invalid.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
-from bayes_at_n.pipeline.base.errors import TryAgain, UserError, did_you_mean
+from bayes_at_n.pipeline.base.errors import Replaced, TryAgain, UserError, did_you_mean
 from bayes_at_n.pipeline.config.protocol import SamplingConfig
 from bayes_at_n.pipeline.config.settings import RunConfig
 from bayes_at_n.pipeline.engines.client import MOST_BYTES, Client, Rejected, Retryable
@@ -207,6 +208,7 @@ def read(data: bytes) -> Response:
 
 
 CHAT = "If it refuses token ids as prompts, engine.api=chat sends chat turns instead"
+_CUT = 0.9  # of the most tokens counted for a prompt: with fewer it was truncated
 _BYTES_A_TOKEN = 2048  # the most that any interface writes per token
 
 
@@ -328,6 +330,7 @@ class Model:
         self.echo = False
         self.gives: frozenset[str] = frozenset()
         self.vocabulary = math.inf
+        self._counted: dict[str, int] = {}  # prompt tokens, by chat turns
 
     async def send(self, request: SampleRequest, probing: bool = False) -> Response:
         """Return a response that fits the request. Raises: see `Client.send`."""
@@ -357,8 +360,20 @@ class Model:
         """Return a fault in the count of prompt tokens or in a token id; empty if there is none."""
         if max(response.token_ids or [0]) >= self.vocabulary:
             return "with a token outside the vocabulary"
-        count, expected = response.prompt_tokens, len(request.prompt)
-        wrong = not request.is_chat and count not in (None, expected)
+        expected = count = response.prompt_tokens
+        if not request.is_chat:
+            expected = len(request.prompt)
+        elif count is not None:  # equal turns have equal counts, but for a date in the template
+            turns = json.dumps(request.prompt)
+            most = self._counted.setdefault(turns, count)
+            if most < _CUT * count:
+                raise Replaced(
+                    f"{self.client.setting}: read {most} and {count} tokens of one prompt: it"
+                    " truncates prompts"
+                )
+            self._counted[turns] = max(most, count)
+            expected = most if count < _CUT * most else count
+        wrong = count not in (None, expected)
         return f"to {count} prompt tokens instead of {expected}" if wrong else ""
 
     def _missing(self, request: SampleRequest, response: Response) -> str:
