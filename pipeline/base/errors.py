@@ -48,8 +48,11 @@ def one_line(error: BaseException) -> str:
 
     >>> one_line(ValueError("no such\\n  key")), one_line(EOFError()), one_line(KeyError("a"))
     ('no such key', 'EOFError', "no 'a'")
+    >>> one_line(FileNotFoundError(2, "No such file or directory", "a.json"))
+    "No such file or directory: 'a.json'"
     """
     text = " ".join(str(error).split())[:400] or type(error).__name__
+    text = text.removeprefix(f"[Errno {getattr(error, 'errno', None)}] ")
     if mark := getattr(error, "problem_mark", None):  # of YAML
         where = f"{mark.name}, line" if mark.name[0] != "<" else "line"
         return f"{where} {mark.line + 1}: not valid YAML ({getattr(error, 'problem', '')})"
