@@ -368,11 +368,10 @@ def test_too_many_requests_lower_the_number_and_are_made_when_the_server_says(
     asking = engine(reference[0], plain.url)
     start = plain.posts
     plain.plan = lambda number: "429" if number < start + 3 else None
-    limits = []
     for completion in asking.generate(requests(reference[0], 1)):
-        limits.append(asking.client.limit)
         assert completion is None or completion.finish_reason in ("stop", "length")
-    assert min(limits) <= 17 and limits[-1] > min(limits)
+    assert asking.client.in_flight == 32
+    assert asking.client.limit < 18 and asking.client.limit not in (16, 8, 4)  # raised since
     assert asking.client.retries == {"HTTP 429": 3}
     plain.reset(at({0: "429 with seconds"}))
     [answer] = filter(None, asking.generate(requests(reference[0], 1)[:1]))
