@@ -212,10 +212,10 @@ def strike(folder: Path, alive: Callable[[], bool], most: int, moments: random.R
     struck = set[str]()
     while len(struck) < most and alive():
         for path in folder.glob("sessions/*.json"):
-            session = json.loads(path.read_bytes())
-            if session["attempts"] and not session["ended"] and path.stem not in struck:
-                time.sleep(moments.uniform(0, 0.3))
-                with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                session = json.loads(path.read_bytes())
+                if session["attempts"] and not session["ended"] and path.stem not in struck:
+                    time.sleep(moments.uniform(0, 0.3))
                     os.kill(session["pid"], signal.SIGKILL)
                     struck.add(path.stem)
         time.sleep(0.02)
