@@ -262,7 +262,7 @@ def tidy(run: Run, patience: bool = True) -> None:
 
         @functools.cache
         def is_dead(worker: str) -> bool:
-            heartbeat = run.path / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"
+            heartbeat = runfolder.heartbeat(run.path, worker)
             return worker not in alive and (not patience or lease.expired(heartbeat, PATIENCE_S))
 
         for line in shards.seal_leftovers(run.attempts, ATTEMPTS, is_dead):

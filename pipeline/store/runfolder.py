@@ -303,6 +303,11 @@ def alive(folder: Path) -> set[str]:
     return lease.living(folder / CLAIMS)
 
 
+def heartbeat(folder: Path, worker: str) -> Path:
+    """Return the file that shows that a worker of a run folder lives."""
+    return folder / CLAIMS / f"{worker}{lease.SUFFIX}"
+
+
 def sessions(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the latest session of every worker, by name."""
     paths = sorted((folder / "sessions").glob("*.json"))

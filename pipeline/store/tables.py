@@ -269,7 +269,8 @@ class Derived:
         """Read the first row of every key. Raises Stale: made with other `inputs`; None: any."""
         pieces = [*self._pieces(run, names, inputs)]
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in pieces)])
-        has_row = np.array([rows is not None for keys, rows in pieces for _ in keys], bool)
+        sizes = np.array([keys.size for keys, _ in pieces], int)
+        has_row = np.repeat(np.array([rows is not None for _, rows in pieces], bool), sizes)
         unique, first = np.unique(keys, return_index=True)
         first = np.sort(first[unique >= 0])
         rows_of_first = (np.cumsum(has_row) - 1)[first[has_row[first]]]

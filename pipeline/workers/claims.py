@@ -43,7 +43,7 @@ class Heartbeat:
     """
 
     def __init__(self, folder: Path, worker: str, check: Callable[[], object] = bool) -> None:
-        self.path = folder / runfolder.CLAIMS / f"{worker}{lease.SUFFIX}"
+        self.path = runfolder.heartbeat(folder, worker)
         self._token, self._check = lease.token(worker=worker), check
 
     def __enter__(self) -> "Heartbeat":
@@ -83,20 +83,18 @@ class Claims:
         self.heartbeat, self.folder, self.me = beat, beat.path.parent, beat.path.stem
         self.most, self._read_pending, self._length = most, pending, length
         self.pending, self.free = set[int](), dict[int, None]()
-        self._workers, self._done = list[str](), set[int]()  # of all claims; those marked
+        self._list, self._done = list[tuple[str, list[int]]](), set[int]()  # claims; those marked
         self._claim = dict[int, int]()  # by attempt, the claim that counts
         self._ready, self._begun = deque[int](), set[int]()  # own attempts: not begun; in flight
         self._alive, self._dead, self._filling = {self.me}, set[str](), True
         self._listed_at = self._checked_at = time.monotonic()
 
     def read(self) -> int:
-        """Read the table; return how many attempts are pending.
-
-        Those marked done and missing may be claimed again: of a damaged part, or a lost node.
-        """
+        """Read the table; return how many attempts are pending."""
         self._follow()
         self.pending = set(self._read_pending())  # after the marks: what is marked is in the table
-        self._release(p for p in self.pending if self._claim.get(p) in self._done)
+        # What is done and missing, of a damaged part or a lost node, may be claimed again.
+        self._claim = {p: of for p, of in self._claim.items() if of not in self._done}
         self.free = dict.fromkeys(sorted(self.pending - self._claim.keys()))
         return len(self.pending)
 
@@ -120,7 +118,7 @@ class Claims:
     def holder(self, position: int) -> str:
         """Return the worker that has claimed an attempt; empty if none has."""
         claim = self._claim.get(position)
-        return "" if claim is None else self._workers[claim]
+        return "" if claim is None else self._list[claim][0]
 
     def lost(self, position: int) -> bool:
         """Return whether another worker has taken an attempt over, or has even made it."""
@@ -179,28 +177,30 @@ class Claims:
         self._listed_at = time.monotonic()
         leases = {n.removesuffix(lease.SUFFIX) for n in names if n.endswith(lease.SUFFIX)}
         self._alive = {self.me} | leases - self._dead
-        self._done = {int(n.removesuffix(DONE)) for n in names if n.endswith(DONE)}
-        last = max(self._done.union(int(n) for n in names if n.isdecimal()), default=-1)
+        marked = {int(n.removesuffix(DONE)) for n in names if n.endswith(DONE)}
+        last = max(marked.union(int(n) for n in names if n.isdecimal()), default=-1)
         # While this process was suspended, the list may have been deleted and begun anew.
-        if cleared := len(self._workers) > last + 1 or self._listed_at - before > lease.EXPIRE_S:
-            self._workers, self._claim = [], {}
-        while len(self._workers) <= last:
+        if cleared := len(self._list) > last + 1 or self._listed_at - before > lease.EXPIRE_S:
+            self._list, self._claim, self._done = [], {}, set()
+        while len(self._list) <= last:
             self._read_next()
-        self.pending = {p for p in self.pending if self._claim.get(p) not in self._done}
+        for claim in marked - self._done:
+            self.pending -= {p for p in self._list[claim][1] if self._claim.get(p) == claim}
+        self._done = marked
         return not cleared
 
     def _read_next(self) -> None:
         """Read the next claim of the list; one that is damaged or was deleted is empty."""
-        text = lease.read(self.folder / f"{len(self._workers):08d}") or ""
+        text = lease.read(self.folder / f"{len(self._list):08d}") or ""
         worker, *words = text.split(" ")
         positions = [int(word) for word in words if word.isdecimal()]
         if worker:
-            self._claim |= dict.fromkeys(positions, len(self._workers))
+            self._claim |= dict.fromkeys(positions, len(self._list))
             for position in positions:
                 self.free.pop(position, None)
         else:
             self._release(positions)
-        self._workers.append(worker)
+        self._list.append((worker, positions))
 
     def _release(self, positions: Iterable[int]) -> None:
         """Let this worker claim what is pending of some attempts."""
@@ -224,7 +224,7 @@ class Claims:
 
     def _append(self, worker: str, positions: Iterable[int]) -> bool:
         """Append a claim; return False if another worker has appended one in its place."""
-        path = self.folder / f"{len(self._workers):08d}"
+        path = self.folder / f"{len(self._list):08d}"
         created = lease.create(path, " ".join([worker, *map(str, positions)]))
         self._read_next()
         return created

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bayes_at_n.pipeline.base import lease
 from bayes_at_n.pipeline.base.console import si
 from bayes_at_n.pipeline.base.program import describe
 from bayes_at_n.pipeline.config.settings import RunConfig
@@ -250,7 +249,7 @@ def _worker(folder: Path, name: str, record: dict[str, Any], has_heartbeat: bool
         state = "ended" if ended else "dead"
     touched = 0.0
     with contextlib.suppress(OSError):  # there is no heartbeat
-        touched = (folder / runfolder.CLAIMS / f"{name}{lease.SUFFIX}").stat().st_mtime
+        touched = runfolder.heartbeat(folder, name).stat().st_mtime
     return Worker(
         name=name,
         alive=alive,

@@ -101,7 +101,7 @@ def _integer_root(value: int, degree: int) -> int | None:
         root = math.isqrt(value)
         return root if root * root == value else None
     refuse_if(value.bit_length() > _MAX_ROOT_BITS)
-    with _context().workprec(_MAX_ROOT_BITS):
+    with _context().workprec(value.bit_length() + 8):
         root = int(_context().nint(_context().root(value, degree)))
     return root if root**degree == value else None
 
