@@ -39,17 +39,17 @@ CEILINGS: dict[str, int] = {
     "pipeline/rubrics": 843,
     "pipeline/score": 1_553,
     "pipeline/status": 531,
-    "pipeline/store": 2_089,
+    "pipeline/store": 2_095,
     "pipeline/training": 3_014,
     "pipeline/verify": 1_409,
-    "pipeline/workers": 1_845,
+    "pipeline/workers": 1_844,
     "prompts": 345,
     "scoring": 7_755,
     "scripts": 1_325,
     "slurm": 137,
     "tests": 30_144,
     "verifiers": 6_779,
-    "product": 55_935,
+    "product": 55_940,
 }
 
 
